@@ -8,38 +8,28 @@ import pyvista as pv
 
 from flare.cli import main
 from flare.data.sample import Field, Schema
-from flare.inference.calibration.calibrate import FILE, Assessment, Calibration, calibrate
+from flare.inference.calibration.calibrate import FILE, Assessment, Calibration
 from flare.inference.encoding import fingerprint
 from flare.inference.mesh_inputs import sample_surface
 from flare.inference.prediction import describe, predict
 from flare.mesh import read_mesh
 from flare.mesh.sampling import median_edge
 from flare.utils.errors import ConfigError
-from tests.factory import ragged_dataset, saved_run
-from tests.inference.test_export import surrogate
+from tests.factory import saved_run
 from tests.inference.test_prediction import made
 from tests.serve.uploads import POINTS, npz
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A calibrated model."""
-    data = ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
-    model = surrogate()
-    folder = saved_run(model, tmp_path_factory.mktemp("runs") / "run")
-    calibrate(model, data, range(20), range(20, 30), range(30, 40)).save(folder / FILE)
-    return str(folder)
-
-
-def test_encode_warns_of_a_strange_part(run, tmp_path, capsys):
-    for name, points, strange in (("a", POINTS, False), ("b", 50 * POINTS, True)):
+def test_encode_warns_if_a_sample_is_out_of_distribution(calibrated_run, tmp_path, capsys):
+    for name, points, is_ood in (("a", POINTS, False), ("b", 50 * POINTS, True)):
         (tmp_path / f"{name}.npz").write_bytes(npz(position=np.asarray(points, np.float32)))
-        assert main(["encode", run, str(tmp_path / f"{name}.npz"), "--out", str(tmp_path / f"{name}.code")]) == 0
-        assert ("WARNING: unlike the training set" in capsys.readouterr().err) is strange
+        words = ["encode", str(calibrated_run), str(tmp_path / f"{name}.npz"), "--out", str(tmp_path / f"{name}.code")]
+        assert main(words) == 0
+        assert ("WARNING: unlike the training set" in capsys.readouterr().err) is is_ood
 
 
 def blocks(tmp_path, **where):
-    """A run of a model of solids whose training points were that far apart, and a cube of edge 1."""
+    """Return a run of a model of solids with a known training spacing, and a cube of edge 1."""
     tmp_path.mkdir(exist_ok=True)
     model = made(3, **where)
     folder = saved_run(model, tmp_path / "solids")

@@ -47,10 +47,11 @@ def test_given_vectors_are_the_same_everywhere(part):
     assert np.abs(turned - predicted).max() > 1e-4
 
 
-def made(cell_dimension=None, *, points="points", components=("x", "y", "z"), unit="1"):
+def made(cell_dimension=None, *, points="points", components=("x", "y", "z"), unit="1", **more):
     fields = {
         points: Field(role="points", components=components, unit=unit),
         "speed": Field(role="parameter", components=("speed",), unit="m/s"),
+        **more,
         "heat": Field(role="target", components=("heat",), unit="W"),
     }
     model = {"name": "flare", "channels": 16, "blocks": 2, "heads": 2, "latents": 4}
@@ -63,8 +64,7 @@ def cube(tmp_path):
     return tmp_path / "cube.stl"
 
 
-def test_a_model_of_volumes_gets_a_filled_part_whatever_its_cells_were(cube):
-    """Cell centres, mixed and quadratic cells have no cell type in a dataset; what they fill is known all the same."""
+def test_a_model_of_volumes_gets_a_filled_surface_without_a_known_cell_type(cube):
     for points in ("cell_centres", "points"):
         prediction = predict(made(3, points=points), cube, parameters={"speed": 1.0}, spacing=0.1)
         at = prediction.sample.values[points]
@@ -72,7 +72,7 @@ def test_a_model_of_volumes_gets_a_filled_part_whatever_its_cells_were(cube):
         assert (np.abs(at).max(1) < 0.49).mean() > 0.5  # inside, and not on the skin
 
 
-def test_a_model_of_surfaces_keeps_to_the_surface_and_one_of_clouds_asks(cube):
+def test_a_model_of_surfaces_gets_surface_points_and_one_of_clouds_needs_a_choice(cube):
     at = predict(made(2, points="cell_centres"), cube, parameters={"speed": 1.0}).sample.values["cell_centres"]
     np.testing.assert_allclose(np.abs(at).max(1), 0.5, atol=1e-6)
     with pytest.raises(ConfigError, match="points="):
@@ -89,7 +89,7 @@ def table(path, titles, *more):
     return path
 
 
-def test_what_imports_also_predicts(tmp_path):
+def test_files_that_can_be_imported_can_be_predicted(tmp_path):
     surrogate = made(components=("x", "y"))
     wanted = surrogate.predict(POINTS, parameters={"speed": 3.0})["heat"]
     np.savez(tmp_path / "a.npz", pos=POINTS, heat=np.ones(9), speed=3.0)
@@ -125,7 +125,7 @@ def test_tables_keep_their_columns_and_every_format_has_the_same_names(tmp_path)
     np.testing.assert_array_equal(mesh.point_data["colour"], colour)
 
 
-def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
+def test_a_prediction_in_chunks_returns_the_latents_of_the_encoding(tmp_path):
     surrogate = made(components=("x", "y"))
     sample = surrogate.sample(POINTS, {"speed": 3.0})
     latents = predict_into(surrogate, sample, empty_outputs(surrogate, 9), chunk=4)
@@ -133,7 +133,7 @@ def test_a_prediction_in_chunks_finds_the_code_on_its_way(tmp_path):
         np.testing.assert_array_equal(mine.numpy(), encoded.numpy())
 
 
-def test_given_inputs_are_written_into_the_file_and_found_there_again(part, tmp_path):
+def test_given_inputs_are_written_to_the_file_and_read_from_it(part, tmp_path):
     surrogate, path = part
     given = {"parameters": {"gravity": [0.0, 0.5, -9.81]}, "features": {"wind": [3.0, -1.0]}}
     prediction = predict(surrogate, read_mesh(path), **given)
@@ -141,7 +141,7 @@ def test_given_inputs_are_written_into_the_file_and_found_there_again(part, tmp_
     written = pv.read(tmp_path / "out.vtp")
     assert set(written.point_data["wind"][:, 0]) == {3.0}
     assert set(written.point_data["wind"][:, 1]) == {-1.0}
-    again = predict(surrogate, tmp_path / "out.vtp")  # without a word by hand
+    again = predict(surrogate, tmp_path / "out.vtp")
     np.testing.assert_array_equal(again.fields["rise"], prediction.fields["rise"])
 
 
@@ -189,11 +189,11 @@ def test_cells_of_a_file_of_arrays_are_written(tmp_path):
     np.testing.assert_array_equal(mesh.point_data["colour"], colour)
     np.testing.assert_array_equal(mesh.point_data["heat_predicted"], prediction.fields["heat"])
     prediction.save(tmp_path / "out.npz")
-    again = predict(surrogate, tmp_path / "out.npz")  # whose cells are understood in turn
+    again = predict(surrogate, tmp_path / "out.npz")
     np.testing.assert_array_equal(again.inputs.mesh.cells["triangle"], TRIANGLES)
 
 
-def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
+def test_a_file_of_arrays_with_cells_has_cell_centers(tmp_path):
     surrogate = made(2, points="cell_centres", components=("x", "y"))
     np.savez(tmp_path / "a.npz", points=POINTS, cells=TRIANGLES)
     prediction = predict(surrogate, tmp_path / "a.npz", parameters={"speed": 3.0})
@@ -204,8 +204,7 @@ def test_a_file_of_arrays_with_cells_has_centres_for_a_model_of_those(tmp_path):
     np.testing.assert_array_equal(mesh.cell_data["heat_predicted"], prediction.fields["heat"])
 
 
-def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cube):
-    """Centres of triangles are closer than vertices: they are compared with the training centres they stand for."""
+def test_a_surface_as_dense_as_the_training_data_keeps_its_cell_centers(cube):
     mesh = pv.read(cube)
     centres = mesh.cell_centers().points
     gaps = np.linalg.norm(centres[:, None] - centres[None], axis=2) + 9 * np.eye(len(centres))
@@ -217,7 +216,7 @@ def test_a_surface_as_dense_as_the_training_is_taken_as_it_is_at_cell_centres(cu
     assert len(dense.fields["heat"]) > 2 * len(centres)
 
 
-def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
+def test_a_table_keeps_its_text_and_gets_columns(tmp_path):
     lines = ["x [m],y [m],p [Pa],speed"]
     lines += [f"{x:.17g},{y:.17g},1.50e+05,3.000" for x, y in POINTS]
     (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
@@ -237,7 +236,7 @@ def test_a_table_comes_back_as_it_was_typed_with_columns_behind(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".vtu", ".vtk"])
-def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
+def test_unit_texts_of_a_file_are_kept(tmp_path, suffix):
     part, words = pv.Sphere(theta_resolution=4, phi_resolution=4), ["SI", "lengths: mm", "colour=°C"]
     part = part.cast_to_unstructured_grid() if suffix == ".vtu" else part
     from_pyvista(part).with_data(field_data={"units": np.array(words)}).save(tmp_path / f"a{suffix}")
@@ -245,18 +244,17 @@ def test_words_of_a_files_own_units_are_kept(tmp_path, suffix):
     assert list(pv.read(tmp_path / f"b{suffix}").field_data["units"]) == [*words, "heat_predicted=W", "speed=m/s"]
 
 
-def test_inputs_have_their_units_wherever_they_are_from(tmp_path):
+def test_inputs_have_their_units_wherever_they_come_from(tmp_path):
     part = pv.Sphere(theta_resolution=4, phi_resolution=4)
     part.field_data["speed"] = np.array([3.0])
-    for name, words, told in (
-        ("a", [], ["heat_predicted=W", "points=m", "speed=m/s"]),
-        ("b", ["speed=m/s", "SI"], ["speed=m/s", "SI", "heat_predicted=W", "points=m"]),
+    for words, units in (
+        ([], ["heat_predicted=W", "points=m", "speed=m/s"]),
+        (["speed=m/s", "SI"], ["speed=m/s", "SI", "heat_predicted=W", "points=m"]),
     ):
-        from_pyvista(part).with_data(field_data={"units": np.array(words)} if words else {}).save(
-            tmp_path / f"{name}.vtp"
-        )
-        predict(made(2, unit="m"), tmp_path / f"{name}.vtp").save(tmp_path / f"{name}-out.vtp")
-        assert list(pv.read(tmp_path / f"{name}-out.vtp").field_data["units"]) == told
+        mesh = from_pyvista(part).with_data(field_data={"units": np.array(words)} if words else {})
+        mesh.save(tmp_path / "a.vtp")
+        predict(made(2, unit="m"), tmp_path / "a.vtp").save(tmp_path / "b.vtp")
+        assert list(pv.read(tmp_path / "b.vtp").field_data["units"]) == units
 
 
 def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
@@ -270,7 +268,7 @@ def test_field_data_that_would_be_overwritten_is_refused(cube, tmp_path):
         assert not (tmp_path / "b.vtp").exists()
 
 
-def test_what_states_another_unit_is_refused_and_nothing_converted(tmp_path):
+def test_another_unit_than_the_models_is_refused(tmp_path):
     surrogate = made(components=("x", "y"), unit="m")
     for titles in ("x [mm],y [mm],speed", "Points:0 [mm],Points:1 [mm],speed", "x,y,speed [km/h]"):
         with pytest.raises(DataError, match=r"a\.csv: '(points' is in mm|speed' is in km/h)"):
@@ -307,17 +305,12 @@ def test_a_surface_in_another_unit_than_the_training_is_not_filled_with_points(c
         mesh_inputs(made(3), cube, parameters={"speed": 1.0}, spacing=1e-5)
 
 
-def part_files(tmp_path, cube):
+def test_predict_encode_and_sensitivity_read_files_in_the_same_way(tmp_path, cube, capsys):
+    surrogate, counts = made(3), []
+    run = str(saved_run(surrogate, tmp_path / "run"))
     points = np.random.default_rng(1).random((9, 3))
     np.savetxt(tmp_path / "b.csv", points, delimiter=",", header="Points:0,Points:1,Points:2", comments="")
-    return [cube, tmp_path / "b.csv"]
-
-
-def test_predict_encode_and_sensitivity_read_every_file_alike(tmp_path, cube, capsys):
-    surrogate = made(3)
-    run = str(saved_run(surrogate, tmp_path / "run"))
-    counts = []
-    for number, path in enumerate(part_files(tmp_path, cube)):
+    for number, path in enumerate((cube, tmp_path / "b.csv")):
         more = ["--set", "speed=3"] + (["--spacing", "0.25"] if path == cube else [])
         names = {verb: str(tmp_path / f"{number}-{verb}.npz") for verb in ("predict", "encode", "sensitivity")}
         assert main(["predict", run, str(path), "--out", names["predict"], *more]) == 0

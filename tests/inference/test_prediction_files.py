@@ -1,4 +1,4 @@
-"""What else a file has at its points: kept beside a prediction in every format, under names that stay apart."""
+"""Other fields of a file are written with the prediction in every format, under distinct names."""
 
 import csv
 
@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from flare.data.sample import Field, Schema
+from flare.data.sample import Field
 from flare.inference.prediction import fields_without_rows, predict
-from flare.inference.surrogate import Surrogate
 from flare.mesh import read_mesh
+from tests.inference import test_prediction
 
 
 def made(points="points"):
-    fields = {
-        points: Field(role="points", components=("x", "y", "z")),
-        "speed": Field(role="parameter", components=("speed",), unit="m/s"),
-        "wind": Field(role="feature", components=("w",)),
-        "heat": Field(role="target", components=("heat",), unit="W"),
-    }
-    model = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4}
-    return Surrogate(model, Schema(name="own", fields=fields, cell_dimension=2)).eval()
+    return test_prediction.made(2, points=points, wind=Field(role="feature", components=("w",)))
 
 
 POINTS = np.random.default_rng(0).random((9, 3))
@@ -48,7 +41,7 @@ def read(path):
 
 @pytest.mark.parametrize("suffix", [".csv", ".npz", ".vtu"])
 @pytest.mark.parametrize("source", [".vtp", ".npz"])
-def test_names_that_a_schema_spells_alike_stay_apart(tmp_path, source, suffix):
+def test_names_with_the_same_spelling_in_a_schema_stay_distinct(tmp_path, source, suffix):
     own = {"T": np.arange(9.0), "T*": np.arange(9.0) + 100, "wind*": np.arange(9.0) + 200, "Mach Number": np.ones(9)}
     path = tmp_path / f"a{source}"
     if source == ".npz":

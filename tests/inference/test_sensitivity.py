@@ -1,4 +1,4 @@
-"""Gradients are those of finite differences, and of the whole: the network's part and the geometry's."""
+"""Gradients of scalars equal finite differences, through the network and through the geometry."""
 
 import re
 
@@ -55,6 +55,14 @@ def model():
     return use_backend(surrogate().double(), "sdpa")
 
 
+def check_slopes(gradient, base, step, places, value):
+    for place in places:
+        move = np.zeros_like(base)
+        move[place] = step
+        slope = (value(base + move) - value(base - move)) / (2 * step)
+        np.testing.assert_allclose(gradient[place], slope, rtol=2e-3, atol=1e-5 * abs(gradient).max())
+
+
 @pytest.mark.parametrize("name", SCALARS)
 def test_the_gradient_is_that_of_finite_differences(name, model):
     scalar, step = SCALARS[name], 2.0**-12  # exact in float32, which inputs are rounded to
@@ -66,21 +74,13 @@ def test_the_gradient_is_that_of_finite_differences(name, model):
     base = (np.round(POINTS * 4096) / 4096).astype(np.float32)
     found_at = sensitivity(model, base, scalar, **given())
     assert np.isfinite(found.points).all()
-    for place in ((0, 0), (5, 1), (11, 0)):
-        move = np.zeros_like(base)
-        move[place] = step
-        slope = (value(base + move) - value(base - move)) / (2 * step)
-        np.testing.assert_allclose(found_at.points[place], slope, rtol=2e-3, atol=1e-5 * abs(found_at.points).max())
+    check_slopes(found_at.points, base, step, ((0, 0), (5, 1), (11, 0)), value)
     slope = (value(speed=2 + step) - value(speed=2 - step)) / (2 * step)
     np.testing.assert_allclose(found.parameters["speed"], [slope], rtol=2e-3)
     nodes = (np.round(THICKNESS * 4096) / 4096).astype(np.float32)
     found_at = sensitivity(model, POINTS, scalar, **given(nodes)).features["thickness"]
     assert found_at.shape == (12, 1)
-    for place in (0, 5, 11):
-        move = np.zeros_like(nodes)
-        move[place] = step
-        slope = (value(thickness=nodes + move) - value(thickness=nodes - move)) / (2 * step)
-        np.testing.assert_allclose(found_at[place, 0], slope, rtol=2e-3, atol=1e-5 * abs(found_at).max())
+    check_slopes(found_at, nodes, step, ((0, 0), (5, 0), (11, 0)), lambda moved: value(thickness=moved))
 
 
 def test_the_native_kernels_give_the_same_gradient(model):
@@ -89,31 +89,31 @@ def test_the_native_kernels_give_the_same_gradient(model):
     np.testing.assert_allclose(fast.points, plain.points, rtol=1e-3, atol=1e-4 * abs(plain.points).max())
 
 
+BOX = torch.tensor([[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))], dtype=torch.float64)
+
+
 def test_weights_add_up_to_the_size_of_the_cells():
-    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
+    square = BOX[:4, :2]
     assert float(point_weights(square, {"quad": [[0, 1, 2, 3]]}).sum()) == pytest.approx(6)
-    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
-    box = torch.tensor(corners, dtype=torch.float64)
-    assert float(point_weights(box, {"hexahedron": [list(range(8))]}).sum()) == pytest.approx(30)
-    assert float(point_weights(box, {"wedge": [[0, 1, 2, 4, 5, 6]]}).sum()) == pytest.approx(15)
-    assert float(point_weights(box, {"pyramid": [[0, 1, 2, 3, 6]]}).sum()) == pytest.approx(10)
-    faces = {"quad": [[0, 3, 2, 1], [4, 5, 6, 7]], "triangle": [[0, 1, 5]]}
-    assert float(point_weights(box, faces).sum()) == pytest.approx(6 + 6 + 5)
+    for cells, size in (
+        ({"hexahedron": [list(range(8))]}, 30),
+        ({"wedge": [[0, 1, 2, 4, 5, 6]]}, 15),
+        ({"pyramid": [[0, 1, 2, 3, 6]]}, 10),
+        ({"quad": [[0, 3, 2, 1], [4, 5, 6, 7]], "triangle": [[0, 1, 5]]}, 6 + 6 + 5),
+    ):
+        assert float(point_weights(BOX, cells).sum()) == pytest.approx(size)
 
 
 def test_a_closed_surface_has_no_net_area_and_a_constant_pressure_no_force():
-    corners = [[x, y, z] for z in (0, 5) for x, y in ((0, 0), (2, 0), (2, 3), (0, 3))]
-    box = torch.tensor(corners, dtype=torch.float64)
     quads = [[0, 3, 2, 1], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7]]
-    areas = differentiable_area_vectors(box, {"quad": quads})
+    areas = differentiable_area_vectors(BOX, {"quad": quads})
     assert areas.sum(0).abs().max() < 1e-12
-    linear = {"p": box[:, :1]}  # p = x pushes a body towards -x by its volume, if a corner's mean is exact: here it is
-    assert float(force("p", {"quad": quads}, [1, 0, 0])(linear, box)) == pytest.approx(-30)
+    linear = {"p": BOX[:, :1]}  # p = x pushes a body towards -x by its volume
+    assert float(force("p", {"quad": quads}, [1, 0, 0])(linear, BOX)) == pytest.approx(-30)
 
 
 def test_a_force_in_the_plane_is_that_of_the_outline():
-    square = torch.tensor([[0, 0], [2, 0], [2, 3], [0, 3]], dtype=torch.float64)
-    outline = {"line": [[0, 1], [1, 2], [2, 3], [3, 0]]}
+    square, outline = BOX[:4, :2], {"line": [[0, 1], [1, 2], [2, 3], [3, 0]]}
     assert float(force("p", outline, [0, 7])({"p": square[:, 1:]}, square)) == pytest.approx(-6)
 
 
@@ -132,7 +132,7 @@ def test_a_force_in_the_plane_is_that_of_the_outline():
         (lambda: lambda fields, points: torch.zeros(()), ConfigError, "scalar"),
     ],
 )
-def test_what_is_no_scalar_is_refused(scalar, error, message, model):
+def test_an_invalid_scalar_is_refused(scalar, error, message, model):
     with pytest.raises(error, match=message):
         sensitivity(model, POINTS, scalar(), **given())
 
@@ -147,8 +147,7 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
     Mesh.from_cells(POINTS, {"quad": QUADS}, **data).save(tmp_path / "part.vtu")
     words = ["sensitivity", str(run), str(tmp_path / "part.vtu"), "--of", "mean", "--field", "force.x"]
     assert main([*words, "--out", str(tmp_path / "slopes.vtu")]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"mean of force.x: \S+ N\n  by speed: \S+ N / \(m/s\)\n", said)
+    assert re.search(r"mean of force.x: \S+ N\n  by speed: \S+ N / \(m/s\)\n", capsys.readouterr().out)
     summed = ["integral" if word == "mean" else word for word in words]
     assert main([*summed, "--out", str(tmp_path / "summed.vtu")]) == 0
     assert re.search(r"integral of force\.x: \S+ N m\^2\n", capsys.readouterr().out)
@@ -172,7 +171,7 @@ def test_the_verb_writes_a_vector_field_onto_the_mesh(run, tmp_path, capsys):
         assert arrays["d_mean_d_position"].shape == (12, 2)
 
 
-def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_path, capsys):
+def test_the_verb_reads_other_formats_and_missing_inputs_from_options(run, tmp_path, capsys):
     pyvista = pytest.importorskip("pyvista")
     part = pyvista.PolyData(np.pad(POINTS, [(0, 0), (0, 1)]), np.insert(QUADS, 0, 4, axis=1).ravel())
     part.save(tmp_path / "part.vtp")
@@ -195,7 +194,7 @@ def test_the_verb_takes_other_meshes_and_what_they_lack_beside_them(run, tmp_pat
         (["--of", "mean", "--place-points", "surface", "--out", "a.npz"], "--place-points surface"),
     ],
 )
-def test_the_verb_refuses_what_makes_no_sense(words, message, run, tmp_path, monkeypatch, capsys):
+def test_the_verb_refuses_options_that_do_not_fit(words, message, run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
     assert main(["sensitivity", str(run), "p.csv", "--field", "heat", *words]) == 2
@@ -209,16 +208,16 @@ def test_a_force_asks_for_its_direction_and_polygons_for_triangles(run, tmp_path
     pyvista.PolyData(flat, np.insert(QUADS, 0, 4, axis=1).ravel()).save(tmp_path / "a.vtp")
     words = ["sensitivity", str(run), str(tmp_path / "a.vtp"), *given, "--out", str(tmp_path / "b.vtp")]
     assert main([*words, "--of", "force"]) == 2
-    said = capsys.readouterr().err
-    assert "--direction" in said
-    assert "None" not in said
+    printed = capsys.readouterr().err
+    assert "--direction" in printed
+    assert "None" not in printed
     pyvista.PolyData(flat, [5, 0, 1, 2, 3, 4]).save(tmp_path / "a.vtp")
     assert main([*words, "--of", "integral"]) == 2
     assert "cells of other types than line, triangle, quad" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("field", ["force", "force.z", "fore.y"])
-def test_of_several_components_none_is_taken_silently(field, run, tmp_path, monkeypatch, capsys):
+def test_a_field_of_several_components_needs_one_of_them(field, run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.csv").write_text("position.x,position.y,thickness,speed\n0,0,1,2\n1,1,1,2\n")
     words = ["sensitivity", str(run), "p.csv", "--of", "mean", "--out", "a.npz", "--field"]

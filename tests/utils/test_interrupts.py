@@ -1,4 +1,4 @@
-"""Interrupts wait for compiled code."""
+"""Interrupts are deferred while compiled code runs."""
 
 import signal
 
@@ -7,7 +7,7 @@ import pytest
 from flare.utils.interrupts import defer_interrupts
 
 
-def test_an_interrupt_waits_for_compiled_code_and_comes_then():
+def test_an_interrupt_is_deferred_to_the_end_of_the_block():
     done = []
 
     def work():

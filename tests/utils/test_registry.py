@@ -65,7 +65,7 @@ def test_importing_flare_imports_nothing_heavy():
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
-def test_a_run_of_names_that_are_not_registered_here_is_evaluated_or_says_what_to_import(tmp_path):
+def test_a_run_with_unregistered_names_is_evaluated_or_refused_with_a_remedy(tmp_path):
     shutil.copytree(V1, tmp_path, dirs_exist_ok=True)
     run, data = tmp_path / "run", str(tmp_path / "dataset")
     config = run / "config.yaml"

@@ -68,7 +68,7 @@ def test_time_left_is_steady_for_slow_units_in_bursts(clock, capsys):
     assert lines[-1].startswith("making: 29/200 samples  25")
 
 
-def test_patience_logs_only_slow_work(capsys):
+def test_only_slow_work_is_logged(capsys):
     with log_if_slow("compiling ...", after=60):
         pass
     with log_if_slow("compiling ...", after=0):

@@ -1,4 +1,4 @@
-"""What the page is told is what the dataset, the model and the file say."""
+"""Sources of the viewer show the values of their dataset, model or file."""
 
 import json
 

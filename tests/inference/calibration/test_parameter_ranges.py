@@ -11,32 +11,17 @@ from safetensors.numpy import save_file
 from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
-from flare.inference.calibration.calibrate import FILE, calibrate, load_calibration
+from flare.inference.calibration.calibrate import FILE, load_calibration
 from flare.inference.calibration.parameter_ranges import fit_ranges, outside_ranges
 from flare.inference.surrogate import load
-from tests.factory import ragged_dataset, saved_run
-from tests.inference.test_export import surrogate
 
 POINTS = np.random.default_rng(3).uniform(-1, 1, (12, 2))
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return ragged_dataset(tmp_path_factory.mktemp("data") / "ragged", sizes=[12] * 40, test=20)
-
-
-@pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
-    model = surrogate()
-    folder = saved_run(model, tmp_path_factory.mktemp("runs") / "run")
-    calibrate(model, data, range(20), range(20, 30), range(30, 40)).save(folder / FILE)
-    return folder
-
-
-def test_a_parameter_outside_its_range_is_ood_also_without_a_detector(data, run):
-    model = load(run)
-    calibration = replace(load_calibration(run, model), ood=None)
-    speeds = [float(data[i].values["speed"][0]) for i in range(20)]
+def test_a_parameter_outside_its_range_is_ood_also_without_a_detector(calibrated_data, calibrated_run):
+    model = load(calibrated_run)
+    calibration = replace(load_calibration(calibrated_run, model), ood=None)
+    speeds = [float(calibrated_data[i].values["speed"][0]) for i in range(20)]
     for speed, is_ood in ((max(speeds), False), (3.5, True)):
         sample = model.sample(POINTS, {"thickness": np.ones(12), "speed": speed})
         assessment = calibration.assess(model, sample, model.predict_sample(sample))
@@ -46,20 +31,27 @@ def test_a_parameter_outside_its_range_is_ood_also_without_a_detector(data, run)
 
 
 @pytest.mark.parametrize("verb", [["encode"], ["sensitivity", "--of", "mean", "--field", "heat"]], ids="-".join)
-def test_commands_warn(verb, run, tmp_path, capsys):
+def test_commands_warn(verb, calibrated_run, tmp_path, capsys):
     for speed in (2.0, 3.5):
         np.savez(tmp_path / "in.npz", position=POINTS, thickness=np.ones(12), speed=speed)
-        words = [verb[0], str(run), str(tmp_path / "in.npz"), *verb[1:], "--out", str(tmp_path / f"{speed}.npz")]
+        words = [
+            verb[0],
+            str(calibrated_run),
+            str(tmp_path / "in.npz"),
+            *verb[1:],
+            "--out",
+            str(tmp_path / f"{speed}.npz"),
+        ]
         assert main(words) == 0
         assert ("speed = 3.5 m/s" in capsys.readouterr().err) == (speed == 3.5)
 
 
-def test_an_old_calibration_without_ranges_loads(run, tmp_path):
-    with safe_open(run / FILE, "numpy") as file:
+def test_an_old_calibration_without_ranges_loads(calibrated_run, tmp_path):
+    with safe_open(calibrated_run / FILE, "numpy") as file:
         about, arrays = json.loads(file.metadata()["flare"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     del about["ranges"]
     save_file(arrays, tmp_path / FILE, {"flare": json.dumps(about)})
-    model = load(run)
+    model = load(calibrated_run)
     sample = model.sample(POINTS, {"thickness": np.ones(12), "speed": 3.5})
     assert load_calibration(tmp_path, model).assess(model, sample).outside == ()
 

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+from contextlib import contextmanager
 
 import pytest
 from torch.distributed import DistNetworkError
@@ -63,8 +64,9 @@ def evaluations(run):
     return [{name: value for name, value in r.items() if name not in ("seconds", "cpu_seconds")} for r in records]
 
 
-def fail_rank(monkeypatch, method, when, first=lambda trainer: None):
-    """Make `method` of the trainer raise the error of a lost connection `when` a condition holds."""
+@contextmanager
+def fail_rank(monkeypatch, method, when, first=lambda trainer: None, match=""):
+    """Within the context, `method` of the trainer loses its connection `when` a condition holds, which ends the run."""
     honest = getattr(Trainer, method)
 
     def noticing(trainer, *words):
@@ -73,7 +75,10 @@ def fail_rank(monkeypatch, method, when, first=lambda trainer: None):
             raise GONE
         return honest(trainer, *words)
 
-    monkeypatch.setattr(Trainer, method, noticing)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, method, noticing)
+        with pytest.raises(RankFailure, match=match) as failure:
+            yield failure
 
 
 @pytest.mark.parametrize(("step", "average"), [(4, False), (6, True)], ids=["the weights'", "the average's"])
@@ -84,10 +89,8 @@ def test_a_failure_in_an_evaluation_is_repaired_by_resuming(darcy, whole, tmp_pa
         seen.append(trainer.position.step)
         return seen.count(step) == 1 + average and seen[-1] == step
 
-    with monkeypatch.context() as patch:
-        fail_rank(patch, "errors_of", now)
-        with pytest.raises(RankFailure, match=f"saved at step {step}"):
-            start(settings(darcy), tmp_path / "run")
+    with fail_rank(monkeypatch, "errors_of", now, match=f"saved at step {step}"):
+        start(settings(darcy), tmp_path / "run")
     assert len(evaluations(tmp_path / "run")) == (step == 6)
     resume(tmp_path / "run")
     assert_equal_runs(tmp_path / "run", whole)
@@ -101,10 +104,8 @@ def assert_equal_runs(run, whole):
 
 
 def test_a_failure_while_saving_the_best_weights_is_repaired_by_resuming(darcy, whole, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        fail_rank(patch, "save", lambda trainer, name: name == "best")
-        with pytest.raises(RankFailure):
-            start(settings(darcy), tmp_path / "run")
+    with fail_rank(monkeypatch, "save", lambda trainer, name: name == "best"):
+        start(settings(darcy), tmp_path / "run")
     assert len(evaluations(tmp_path / "run")) == 1
     assert not (tmp_path / "run" / "checkpoints" / "best").exists()
     resume(tmp_path / "run")
@@ -116,10 +117,11 @@ def test_the_latest_step_of_any_surviving_rank_is_kept(darcy, tmp_path, monkeypa
     """Another surviving rank saved first, at the same step or at an earlier or later one."""
 
     def stop_at(step, run, first=lambda trainer: None):
-        with monkeypatch.context() as patch:
-            fail_rank(patch, "_step", lambda trainer, batches: trainer.position.step == step, first)
-            with pytest.raises(RankFailure) as failure:
-                start(config(darcy, epochs=9, checkpoint_every=9), run)
+        def now(trainer, batches):
+            return trainer.position.step == step
+
+        with fail_rank(monkeypatch, "_step", now, first) as failure:
+            start(config(darcy, epochs=9, checkpoint_every=9), run)
         return str(failure.value)
 
     stop_at(others, tmp_path / "other")

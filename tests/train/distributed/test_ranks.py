@@ -21,10 +21,12 @@ from flare.sequence.store import generate_sequences
 from flare.train.config import TrainConfig
 from flare.train.distributed.fabric import PRECISIONS
 from flare.train.distributed.ranks import place
+from flare.train.field_task import FieldTask
 from flare.train.run import resume
 from flare.train.run_folder import RunFolder
 from flare.utils.errors import ConfigError
 from tests.factory import ragged_dataset
+from tests.train.test_loop import losses, position
 
 SIZES = {"channels": 16, "blocks": 2, "heads": 2}
 MODEL = SIZES | {"name": "flare", "latents": 4, "kv_depth": 0, "ffn_depth": 0}
@@ -45,12 +47,12 @@ import torch
 from pathlib import Path
 from flare.cli import main
 from flare.train.distributed import fabric
-from flare.train import loop, run
+from flare.train import field_task, loop
 
 if "DOUBLE" in os.environ:
     torch.set_default_dtype(torch.float64)
     fabric.PRECISIONS["32"] = "64-true"
-    run._calibrated = lambda folder: None
+    field_task.FieldTask.calibrate = lambda *_: None
 honest, commands, ports, death = loop.Trainer._step, *map(json.loads, sys.argv[1:])
 
 def step(trainer, batches):
@@ -128,10 +130,6 @@ def alone(ragged, tmp_path_factory):
     return out
 
 
-def losses(run):
-    return [r["loss"] for r in RunFolder(run).records() if r["kind"] == "train"]
-
-
 def points(run):
     return [r["points"] for r in RunFolder(run).records() if r["kind"] == "train"]
 
@@ -207,15 +205,11 @@ def assert_all_others_left(job, run, *, ranks, dead):
     assert "Traceback" not in job.stderr.split("ChildFailedError")[0].split("RankFailure")[0]
 
 
-def saved_step(run):
-    return json.loads((run / "checkpoints/last/trainer.json").read_text())["step"]
-
-
 @pytest.mark.slow
 def test_after_the_first_rank_is_killed_another_saves_and_one_rank_resumes(four_ranks, alone):
     run = four_ranks.folder / "killed"
     assert_all_others_left(four_ranks, run, ranks=4, dead=0)
-    assert saved_step(run) == 6
+    assert position(run)["step"] == 6
     resume(run)
     assert_as_one(run, alone)
 
@@ -232,7 +226,7 @@ def test_after_another_rank_is_killed_two_resume(ragged, alone, tmp_path):
     run = tmp_path / "killed"
     job = torchrun(3, tmp_path, [on_ranks(ragged, run, checkpoint_every=3)], death=("killed", 6, 2))
     assert_all_others_left(job, run, ranks=3, dead=2)
-    assert saved_step(run) == 6
+    assert position(run)["step"] == 6
     job = torchrun(2, tmp_path, [["train", "--resume", str(run), "--no-report"]])
     assert job.code == 0, job.stderr
     assert_as_one(run, alone)
@@ -253,7 +247,7 @@ def test_sharded_weights_resume_from_the_last_checkpoint_on_more_ranks(ragged, a
     run = tmp_path / "killed"
     job = torchrun(2, tmp_path, [on_ranks(ragged, run, shard="true")], death=("killed", 6, 1))
     assert_all_others_left(job, run, ranks=2, dead=1)
-    assert saved_step(run) == 4
+    assert position(run)["step"] == 4
     job = torchrun(4, tmp_path, [["train", "--resume", str(run), "--no-report"]])
     assert job.code == 0, job.stderr
     assert_as_one(run, alone)
@@ -277,7 +271,7 @@ def five_hundred_alone(one_sample, tmp_path_factory, request):
         if request.param == "double":
             torch.set_default_dtype(torch.float64)
             patch.setitem(PRECISIONS, "32", "64-true")
-            patch.setattr("flare.train.run._calibrated", lambda folder: None)  # it predicts in single precision
+            patch.setattr(FieldTask, "calibrate", lambda *_: None)  # it predicts in single precision
         try:
             assert main(settings(one_sample, out, **LONG)) == 0
         finally:

@@ -1,4 +1,4 @@
-"""SOAP: its bases become eigenbases, a stack is its members, and a public implementation takes the same path."""
+"""SOAP: its bases become eigenbases, and a public implementation takes the same path."""
 
 import torch
 from pytorch_optimizer import SOAP as PublicSOAP
@@ -41,14 +41,6 @@ def test_bases_stay_orthonormal():
     for p in params:
         for basis in (optimizer.state[p]["rows_basis"], optimizer.state[p]["columns_basis"]):
             torch.testing.assert_close(basis.mT @ basis, torch.eye(len(basis)), rtol=0, atol=1e-5)
-
-
-def test_a_stack_gives_the_update_of_each_matrix_alone():
-    shapes = [(24, 16), (16, 16), (24, 16)]
-    together = follow(make, shapes, torch.float32)
-    for i, shape in enumerate(shapes):
-        alone = follow(make, [shape], torch.float32, i)
-        torch.testing.assert_close(alone[0], together[i], rtol=1e-6, atol=1e-6)
 
 
 def test_it_takes_the_path_of_a_public_implementation():
