@@ -65,7 +65,7 @@ def evaluations(run):
 
 
 @contextmanager
-def fail_rank(monkeypatch, method, when, first=lambda trainer: None, match=""):
+def fail_rank(monkeypatch, method, when, first=lambda trainer: None, match=None):
     """Within the context, `method` of the trainer loses its connection `when` a condition holds, which ends the run."""
     honest = getattr(Trainer, method)
 
