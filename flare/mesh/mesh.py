@@ -258,10 +258,8 @@ class Mesh:
         alone = np.ones(len(self.points), dtype=bool)
         alone[self._corners] = False
         if alone.any():
-            raise DataError(
-                f"{self.name}: {alone.sum():,} of {len(alone):,} points (first: {alone.argmax()}) belong to no cell, "
-                f"so cell data cannot be averaged to them; use the cell centers"
-            )
+            stray = f"{alone.sum():,} of {len(alone):,} points (first: {alone.argmax()}) belong to no cell"
+            raise DataError(f"{self.name}: {stray}; use the cell centers")
         return _grouped_mean(values, self._corners, self._owners, len(self.points))
 
     @cached_property

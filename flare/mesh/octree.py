@@ -113,12 +113,10 @@ def unmerged(points: Array, hexahedra: Indices) -> tuple[Voxels, Indices]:
     size = extent / shape
     corners = (points - origin) / size
     places = np.round(corners).astype(np.int64)
-    off = np.abs(corners - places).max(1)
-    if off.max() > 0.1:
-        raise DataError(
-            f"{np.count_nonzero(off > 0.1):,} of {len(points):,} nodes are not on one grid of boxes (first: node "
-            f"{int(np.argmax(off > 0.1))}); expected axis-aligned hexahedra, whole multiples of the smallest"
-        )
+    off = np.abs(corners - places).max(1) > 0.1
+    if off.any():
+        stray = f"{off.sum():,} of {len(points):,} nodes (first: {off.argmax()}) are not on the grid of the smallest"
+        raise DataError(f"{stray} hexahedron; expected axis-aligned hexahedra")
     solid = np.zeros(shape, dtype=bool)
     for (x, y, z), (i, j, k) in zip(places[hexahedra].min(1), places[hexahedra].max(1), strict=True):
         solid[x:i, y:j, z:k] = True

@@ -168,11 +168,9 @@ def surface_gradient(surface: Surface, field: ArrayLike) -> Array:
         raise DataError(f"the field has shape {values.shape}; expected one value for each of {count:,} vertices")
     rings = _rings(surface)
     others = np.diff(rings.indptr)
-    if (others < QUADRATIC).any():
-        raise DataError(
-            f"{(others < QUADRATIC).sum():,} vertices have fewer than {QUADRATIC} neighbors in two rings "
-            f"(first: {int(np.argmax(others < QUADRATIC))}), too few for a gradient"
-        )
+    few = others < QUADRATIC
+    if few.any():
+        raise DataError(f"{few.sum():,} vertices (first: {few.argmax()}) have fewer than {QUADRATIC} others nearby")
     normals, gradient = vertex_normals(surface), np.empty((count, 3))
     for terms, chosen in ((QUADRATIC, others < CUBIC_NEIGHBORS), (CUBIC, others >= CUBIC_NEIGHBORS)):
         for some in np.array_split(np.flatnonzero(chosen), chosen.sum() // BLOCK + 1):

@@ -134,10 +134,7 @@ def check_inputs(q_HMD: Tensor, k_BHND: Tensor, mask: Tensor | None, v_BHND: Ten
 def check_mask(mask: Tensor | None, samples: int, points: int) -> None:
     """Raise ConfigError unless the mask is None or a boolean [samples, points]."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != (samples, points)):
-        expected = [samples, points]
-        raise ConfigError(
-            f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {expected}, True at real points"
-        )
+        raise ConfigError(f"mask is {mask.dtype} {list(mask.shape)}; it must be torch.bool {[samples, points]}")
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:

@@ -467,9 +467,7 @@ def split_points(model: nn.Module, group: sharded.Group | None) -> None:
     """
     layers = [module for module in model.modules() if isinstance(module, FLARE)]
     if not layers:
-        raise ConfigError(
-            f"{type(model).__name__} cannot split the points of a sample over ranks: it has no FLARE layer"
-        )
+        raise ConfigError(f"{type(model).__name__} has no FLARE layer, so ranks cannot share the points of a sample")
     for layer in layers:
         layer.group = group
 

@@ -131,10 +131,7 @@ def flare_layers(model: nn.Module) -> list[FLARE]:
         raise ConfigError(f"spectra are defined for FLARE layers; {type(model).__name__} has none")
     for name, layer in named:
         if blocks := len(layer.latent_blocks):
-            raise ConfigError(
-                f"{name or 'this layer'} has latent_blocks={blocks}, so its mixing is not a linear operator and has no "
-                "spectrum; use a model with latent_blocks=0"
-            )
+            raise ConfigError(f"{name or 'this layer'} has latent_blocks={blocks}: only linear mixing has a spectrum")
     return [layer for _, layer in named]
 
 

@@ -124,10 +124,7 @@ def flare_model(model: nn.Module) -> FLAREModel:
     for i, block in enumerate(model.blocks):
         for name, module, kind in ((f"blocks.{i}", block, FLAREBlock), (f"blocks.{i}.mixer", block.mixer, FLARE)):
             if type(module) is not kind or is_customized(module):
-                raise ConfigError(
-                    f"{name} is not a plain {kind.__name__}: chunks would skip its own methods and hooks; take all "
-                    "points at once"
-                )
+                raise ConfigError(f"{name} is not a plain {kind.__name__}: chunks would skip its methods and hooks")
     return model
 
 

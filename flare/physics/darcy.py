@@ -51,9 +51,8 @@ class Darcy:
 
     def __post_init__(self) -> None:
         if self.resolution < MIN_RESOLUTION or self.stride < 1:
-            raise ConfigError(
-                f"resolution={self.resolution}, stride={self.stride}: must be at least {MIN_RESOLUTION} and 1"
-            )
+            given = f"resolution={self.resolution}, stride={self.stride}"
+            raise ConfigError(f"{given}: must be at least {MIN_RESOLUTION} and 1")
         if self.grid == "canonical" and self.face_mean != "arithmetic":
             raise ConfigError("face_mean='harmonic' is not available with grid='canonical'; use grid='node'")
 
@@ -209,9 +208,7 @@ def _solve_on_nodes(a: Array, f: Array, face_mean: str) -> tuple[Array, float]:
     with np.errstate(over="ignore", invalid="ignore"):
         residual = float(np.linalg.norm(matrix @ interior - b)) / (float(np.linalg.norm(b)) or 1.0)
     if not (np.isfinite(interior).all() and residual <= RESIDUAL_LIMIT):
-        raise NotConverged(
-            f"the linear solve did not converge: residual {residual:.2g}; reduce the contrast of the coefficient"
-        )
+        raise NotConverged(f"residual {residual:.2g} of the linear solve; reduce the contrast of the coefficient")
     return np.pad(interior.reshape(n, n), 1), residual
 
 
@@ -229,10 +226,8 @@ def _checked(values: ArrayLike, name: str, *, above: float = -np.inf) -> Array:
     bad = ~(np.isfinite(array) & (array > above))
     if bad.any():
         row, column = np.argwhere(bad)[0]
-        raise DataError(
-            f"{name}: {bad.sum():,} of {bad.size:,} points are not finite numbers above {above:g} (first: "
-            f"[{row}, {column}])"
-        )
+        count = f"{bad.sum():,} of {bad.size:,} points (first: [{row}, {column}])"
+        raise DataError(f"{name}: {count} are not finite numbers above {above:g}")
     return array
 
 

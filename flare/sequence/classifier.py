@@ -104,10 +104,8 @@ def model_length(model: Mapping[str, Any], schema: SequenceSchema) -> int:
     """
     length = model.get("length", schema.longest)
     if not isinstance(length, int) or length < schema.longest:
-        raise ConfigError(
-            f"model.length={length} is too short: sequences of {schema.name} have up to {schema.longest:,} tokens. "
-            f"Leave model.length out or set it to at least {schema.longest}"
-        )
+        longest = f"sequences of {schema.name} have up to {schema.longest:,} tokens"
+        raise ConfigError(f"model.length={length} is too short: {longest}; leave it out or increase it")
     return length
 
 

@@ -55,12 +55,10 @@ class ListOps:
     test_samples: ClassVar[int] = 2_000
 
     def __post_init__(self) -> None:
-        room = self.max_length - self.min_length
-        if self.max_arguments < 2 or self.max_depth < 2 or self.max_length < 5 or self.min_length < 0 or room < 2:
-            raise ConfigError(
-                f"max_arguments={self.max_arguments}, max_depth={self.max_depth}, max_length={self.max_length}, "
-                f"min_length={self.min_length} must be at least 2, 2, min_length + 2 (and 5), 0"
-            )
+        least = {"max_arguments": 2, "max_depth": 2, "min_length": 0, "max_length": max(5, self.min_length + 2)}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name}={getattr(self, name)} must be at least {low} in {self}")
 
     def schema(self) -> SequenceSchema:
         return _schema(self.max_length)

@@ -39,9 +39,7 @@ class RetrievalFiles(SplitFiles):
     def parse(self, line: str, where: str) -> Example:
         columns = line.split("\t")
         if len(columns) != 5:
-            raise DataError(
-                f"{where}: {len(columns)} columns instead of label, two ids and two texts; use another file"
-            )
+            raise DataError(f"{where}: {len(columns)} columns instead of label, two ids and two texts")
         label, _, _, *texts = columns
         if label not in ("0", "1", "0.0", "1.0"):
             raise DataError(f"{where}: the label is {label[:20]!r}; 0 or 1 is expected, without a header")

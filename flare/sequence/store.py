@@ -47,10 +47,8 @@ class SequenceSchema:
 
     def __post_init__(self) -> None:
         if not (2 <= self.vocabulary <= 2**16 and 1 <= len(self.classes) <= 256 and self.longest >= 1):
-            raise DataError(
-                f"{self.name}: vocabulary={self.vocabulary} (2 … 65536), {len(self.classes)} classes (1 … 256), "
-                f"longest={self.longest} (at least 1)"
-            )
+            sizes = f"vocabulary={self.vocabulary}, {len(self.classes)} classes, longest={self.longest}"
+            raise DataError(f"{self.name}: {sizes}; must be 2 … 65536, 1 … 256, and at least 1")
         if self.documents not in (1, 2):
             raise DataError(f"{self.name}: documents={self.documents}; use 1, or 2 for pairs")
 
@@ -103,10 +101,8 @@ class SequenceDataset(ArrayFolder):
         for name, array in arrays.items():
             wanted = LABEL if name == "labels" else self.schema.dtype
             if array.dtype != wanted:
-                raise DataError(
-                    f"{self.path / name}.npy has type {array.dtype}, but dataset.json needs {wanted}. The files do not "
-                    f"belong together; restore or remake the dataset"
-                )
+                types = f"has type {array.dtype}, but dataset.json needs {wanted}"
+                raise DataError(f"{self.path / name}.npy {types}; restore or remake the dataset")
 
     def __getitem__(self, index: int) -> Example:
         documents = tuple(tokens[self._place(index, offsets)] for tokens, offsets in self._documents)

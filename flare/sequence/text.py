@@ -41,10 +41,9 @@ class TextFiles(SequenceFiles):
     """Seed of these choices and of the order of the training reviews."""
 
     def __post_init__(self) -> None:
-        if self.longest < 1 or self.val < 0 or self.test < 0 or self.seed < 0:
-            raise ConfigError(
-                f"longest={self.longest}, val={self.val}, test={self.test}, seed={self.seed}: the least are 1, 0, 0, 0"
-            )
+        for name, low in {"longest": 1, "val": 0, "test": 0, "seed": 0}.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name}={getattr(self, name)}; it must be at least {low}")
 
     def schema(self) -> SequenceSchema:
         return SequenceSchema(name="text", vocabulary=257, classes=CLASSES, longest=self.longest)
@@ -91,9 +90,8 @@ class TextFiles(SequenceFiles):
             return [self.path(TABLE)] if split == "train" else []
         found = sorted(Path(self.folder).glob(f"{split}-*.parquet"))
         if not found:
-            raise DataError(
-                f"{self.folder} has no reviews in a known layout: train/pos and train/neg, {split}-*.parquet or {TABLE}"
-            )
+            known = f"train/pos and train/neg, {split}-*.parquet or {TABLE}"
+            raise DataError(f"{self.folder} has no reviews in a known layout: {known}")
         return found
 
     def _reviews(self, split: str) -> Iterator[Review]:

@@ -105,7 +105,5 @@ def find_compiler() -> str:
         path = shutil.which(program)
         if path:
             return shlex.join([path, *options])
-    raise KernelsUnavailable(
-        f"no C++ compiler found{named and f' by CXX={named}'}; install one (Debian: apt install g++, macOS: "
-        "xcode-select --install) or set CXX"
-    )
+    remedy = "install one (Debian: apt install g++, macOS: xcode-select --install) or set CXX"
+    raise KernelsUnavailable(f"no C++ compiler found{named and f' by CXX={named}'}; {remedy}")

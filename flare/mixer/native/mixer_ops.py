@@ -49,9 +49,7 @@ def forbid_second_derivative(name: str) -> None:
     """Make the gradient of an operator, itself a gradient, an error instead of a silent zero."""
 
     def fail(ctx: Any, gradient: Tensor) -> None:
-        raise NotImplementedError(
-            "the native kernels have first derivatives only; for higher ones use backend='reference'"
-        )
+        raise NotImplementedError("the native kernels have first derivatives only; use backend='reference'")
 
     differentiate(name, fail, lambda ctx, inputs, output: None)
 

@@ -187,9 +187,7 @@ def solve(
     through = -panels.normals @ far
     sources, failure = gmres(panels.normal_velocities(), through, rtol=TOLERANCE, restart=STEPS, maxiter=1)
     if failure:
-        raise NotConverged(
-            f"the sources of {len(through):,} panels did not converge; does the surface intersect itself?"
-        )
+        raise NotConverged(f"sources of {len(through):,} panels did not converge; does the surface intersect itself?")
     disturbed = panels.potentials(sources, surface.vertices)
     return PotentialFlow(panels, far, sources, surface.vertices @ far + disturbed)
 

@@ -153,7 +153,7 @@ def _balance(sheet: _Sheet, u: Array, support: Array, load: Array) -> tuple[Arra
             return u, residuals
         if len(residuals) > MAX_NEWTON_STEPS or not np.isfinite(residuals[-1]):
             raise NotConverged(
-                f"Newton's method did not converge: residual {residuals[-1]:.2g}; use a smaller load or more load_steps"
+                f"residual {residuals[-1]:.2g} of Newton's method; reduce the load or use more load_steps"
             )
         rows = sheet.stiffness(u)[free]
         u = np.where(np.isnan(support), u, support)

@@ -183,9 +183,7 @@ def _check_unfinished_job(partial: Path, settings: dict[str, Any]) -> None:
     difference = first_difference(old, settings)
     if difference:
         key, before, now = difference
-        raise DataError(
-            f"{partial} holds an unfinished simulation with {key} = {before}, not {now}; remove it or use another out"
-        )
+        raise DataError(f"{partial} has an unfinished job with {key} = {before}, not {now}; remove it or change out")
 
 
 @contextmanager

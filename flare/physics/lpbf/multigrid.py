@@ -337,6 +337,4 @@ def conjugate_gradients(
         change = -length * product
         residual = residual + change
         previous = energy
-    raise NotConverged(
-        f"conjugate gradients did not converge: residual {norm:.2g} after {limit} iterations, limit {tolerance:g}"
-    )
+    raise NotConverged(f"conjugate gradients reached {norm:.2g} instead of {tolerance:g} in {limit} iterations")

@@ -150,9 +150,7 @@ class Process:
         relaxed, machine = self.material.relaxation_temperature, self.machine
         hottest = machine.ambient if machine.plate_temperature is None else machine.plate_temperature
         if hottest >= relaxed:
-            raise ConfigError(
-                f"relaxation_temperature={relaxed:g}: must be above the temperature of gas and plate, {hottest:g}"
-            )
+            raise ConfigError(f"relaxation_temperature={relaxed:g}: must be above gas and plate, {hottest:g}")
 
     @property
     def voxel_height(self) -> float:

@@ -138,9 +138,8 @@ def prepare(
             small = f"{name} is only {longest_edge:.3g} mm long: {hint}. " if longest_edge < USUAL[0] else ""
             raise GeometryError(fault.reason, f"{small}{fault}") from None
     if voxels.count > MAX_VOXELS:
-        raise DataError(
-            f"{name} has {voxels.count:,} voxels, more than {MAX_VOXELS:,}; use a larger `voxel`, or check the unit"
-        )
+        limit = f"more than {MAX_VOXELS:,}; use a larger `voxel`, or check the unit"
+        raise DataError(f"{name} has {voxels.count:,} voxels, {limit}")
     setup = Setup(name, part, voxels, process, mode, filled.count - voxels.count)
     return replace(setup, notes=tuple(_notes(setup, given, hint)))
 

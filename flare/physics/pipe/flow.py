@@ -114,9 +114,7 @@ def _newton(elements: TaylorHoodElements, state: Array, fixed: NDArray[np.bool_]
         state[order] -= factors.solve(residual[order])
         if converged:  # this last correction, with the existing factors, is exact to rounding
             return state, tuple(residuals)
-    raise NotConverged(
-        f"Newton's method did not converge: residual {residuals[-1]:.1e}; use a larger viscosity or a finer mesh"
-    )
+    raise NotConverged(f"residual {residuals[-1]:.1e} of Newton's method; use a larger viscosity or a finer mesh")
 
 
 def _factors(matrix: csc_array) -> SuperLU:
@@ -125,9 +123,7 @@ def _factors(matrix: csc_array) -> SuperLU:
     try:
         return splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0)
     except RuntimeError:  # a pivot is exactly zero
-        raise NotConverged(
-            "the equations are singular; prescribe more velocities on the border or fewer inside"
-        ) from None
+        raise NotConverged("singular equations; prescribe more velocities on the border or fewer inside") from None
 
 
 def _checked_points(points: ArrayLike) -> Array:
