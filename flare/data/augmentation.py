@@ -48,10 +48,8 @@ class Symmetry:
         for name in schema.named("feature", "parameter", "target"):
             components = schema.fields[name].components
             if self and len(components) > 1 and not self._transforms(components, known):
-                raise DataError(
-                    f"data.mirror and data.turn cannot transform {name!r}, a vector of {', '.join(components)}; the "
-                    f"axes of the points are {', '.join(known)}"
-                )
+                both = f"{', '.join(components)}, but the points have {', '.join(known)}"
+                raise DataError(f"data.mirror and data.turn cannot transform {name!r}: its components are {both}")
 
     def _transforms(self, components: Sequence[str], known: Sequence[str]) -> bool:
         """Return whether a vector has both or neither of the axes that are swapped or rotated."""

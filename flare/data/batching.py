@@ -151,10 +151,8 @@ class BatchPlan(Sampler[list[tuple[int, int]]]):
         lengths: np.ndarray | None = None,
     ) -> None:
         if batch_size % (parts * ranks):
-            raise ConfigError(
-                f"data.batch_size={batch_size} does not divide into {ranks} rank(s) x {parts} micro-batch(es); "
-                f"use a multiple of {parts * ranks}"
-            )
+            multiple = f"a multiple of {parts * ranks}, for {ranks} rank(s) x {parts} micro-batch(es)"
+            raise ConfigError(f"data.batch_size={batch_size} must be {multiple}")
         check_batch_size(len(indices), batch_size)
         self.indices, self.batch_size, self.parts = np.asarray(indices), batch_size, parts
         self.rank, self.ranks, self.seed, self.lengths = rank, ranks, seed, lengths

@@ -130,10 +130,8 @@ class ArrayFolder:
     def _refuse_other_shapes(self, arrays: Mapping[str, np.ndarray], expected: Mapping[str, tuple[int, ...]]) -> None:
         for name, shape in expected.items():
             if arrays[name].shape != shape:
-                raise DataError(
-                    f"{self.path / name}.npy has shape {arrays[name].shape}, but dataset.json and offsets.npy require "
-                    f"{shape}. The files do not belong together; restore the dataset or make it again"
-                )
+                shapes = f"{arrays[name].shape}, but dataset.json and offsets.npy require {shape}"
+                raise DataError(f"{self.path / name}.npy has shape {shapes}; restore the dataset or make it again")
 
 
 AnyFolder = TypeVar("AnyFolder", bound=ArrayFolder)
@@ -266,10 +264,8 @@ def read_about(path: Path) -> dict[str, Any]:
     if partial.is_dir() and (partial == path or not manifest.exists()):
         log = partial / "samples.jsonl"
         done = log.read_bytes().count(b"\n") if log.exists() else 0
-        raise DataError(
-            f"{str(path).removesuffix(PARTIAL)} is not finished: {done:,} samples are in {partial}. Run the command "
-            f"that makes it again to resume, or remove that folder to start from scratch"
-        )
+        whole = str(path).removesuffix(PARTIAL)
+        raise DataError(f"{whole} is not finished: {done:,} samples are in {partial}; make it again to resume")
     if not manifest.exists():
         if path.is_dir():
             raise DataError(f"{path} is not a dataset: it has no dataset.json")
@@ -286,10 +282,7 @@ def read_about(path: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise _damaged(manifest, error) from None
     if version != VERSION:
-        raise DataError(
-            f"{manifest} has format version {version}, this flare reads version {VERSION}; update flare or make the "
-            f"dataset again"
-        )
+        raise DataError(f"{manifest} has format version {version}, this flare reads version {VERSION}; update flare")
     return about
 
 

@@ -40,9 +40,8 @@ def add_surroundings(
         raise DataError(f"{dataset.path} has these features already")
     for name in targets:
         if name not in schema.named("extra"):
-            raise DataError(
-                f"{dataset.path} has no extra field {name!r} to predict; {suggest_name(name, schema.named('extra'))}"
-            )
+            hint = suggest_name(name, schema.named("extra"))
+            raise DataError(f"{dataset.path} has no extra field {name!r} to predict; {hint}")
     promoted = {name: replace(schema.fields[name], role="target") for name in targets}
     departures = {"inputs": "also what each node has around it"}
     if targets:

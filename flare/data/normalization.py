@@ -98,10 +98,8 @@ def check_normalizer_names(settings: Mapping[str, Any], schema: Schema) -> None:
     """
     for name in settings:
         if name not in schema.fields:
-            raise ConfigError(
-                f"data.normalize names {name!r}, but {schema.name!r} has no such field; "
-                f"{suggest_name(name, schema.fields)}. Is the preset meant for another dataset?"
-            )
+            hint = suggest_name(name, schema.fields)
+            raise ConfigError(f"data.normalize names {name!r}, but {schema.name!r} has no such field; {hint}")
 
 
 def _shift_and_scale(
@@ -133,6 +131,5 @@ def _constant(name: str, setting: dict[str, Any], key: str, fitted: np.ndarray) 
     try:
         return np.broadcast_to(np.asarray(value, dtype=np.float64), fitted.shape)
     except (TypeError, ValueError):
-        raise ConfigError(
-            f"data.normalize.{name}.{key} is {value!r}; give one number, or one for each of {len(fitted)} components"
-        ) from None
+        wanted = f"give one number, or one for each of {len(fitted)} components"
+        raise ConfigError(f"data.normalize.{name}.{key} is {value!r}; {wanted}") from None

@@ -94,9 +94,8 @@ class Schema:
             if not name.isidentifier():
                 raise DataError(f"schema {self.name!r}: {name!r} cannot name a field; use letters, digits and _")
         if self.cell_type is not None and self.cell_type not in CORNERS:
-            raise DataError(
-                f"schema {self.name!r}: unknown cell_type {self.cell_type!r}; {suggest_name(self.cell_type, CORNERS)}"
-            )
+            hint = suggest_name(self.cell_type, CORNERS)
+            raise DataError(f"schema {self.name!r}: unknown cell_type {self.cell_type!r}; {hint}")
         roles = [f.role for f in self.fields.values()]
         if roles.count("points") != 1 or "target" not in roles:
             raise DataError(f"schema {self.name!r} needs exactly one field of points and at least one target: {roles}")

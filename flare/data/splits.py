@@ -60,10 +60,9 @@ def split_cases(
         chosen = {groups[i] for i in held}
         missing = [i for i in range(len(names)) if groups[i] in chosen and i not in held]
         if missing:
+            both = f"{names[missing[0]]} is also in it, or a copy ({counted(len(missing), 'case')} of this kind)"
             raise ConfigError(
-                f"test={test!r} divides the group {groups[missing[0]]!r}: {names[missing[0]]} is also in it, or a copy "
-                f"({counted(len(missing), 'case')} of this kind). Name whole groups, give a share such as test=0.2, "
-                f"or leave copies out with exclude=NAME"
+                f"test={test!r} divides the group {groups[missing[0]]!r}: {both}; name all, or exclude copies"
             )
         order = [group for group in order if group not in chosen]
     else:
@@ -75,10 +74,8 @@ def split_cases(
             calibrating = _take_at_least(order, members, calibrating, fewest, len(names) / 2)
     train = sorted(i for group in order for i in members[group])
     if not train or not held:
-        raise DataError(
-            f"{len(names)} cases in {len(members)} groups leave {len(train)} to train on and {len(held)} to test on; "
-            f"use more cases or other shares"
-        )
+        left = f"leave {len(train)} to train on and {len(held)} to test on"
+        raise DataError(f"{len(names)} cases in {len(members)} groups {left}; use more cases or other shares")
     return {"train": train, **({"calibration": calibrating} if calibrating else {}), "test": held}
 
 

@@ -97,9 +97,8 @@ def _checked(dataset: Dataset, index: int, array: np.ndarray, roles: Sequence[Ro
     if problem is None and roles == ("target",):
         problem = describe_zero_field(dataset.schema, array)
     if problem:
-        raise DataError(
-            f"{dataset.path}: sample {index}: {problem}. List all problems with:  flare data check {dataset.path}"
-        )
+        remedy = f"List all problems with:  flare data check {dataset.path}"
+        raise DataError(f"{dataset.path}: sample {index}: {problem}. {remedy}")
     return array
 
 

@@ -201,10 +201,8 @@ class ArrayWriter(Generic[Appended, AnyFolder]):
         if difference:
             self._log.close()
             key, was, is_now = difference
-            raise DataError(
-                f"{self.partial} holds an unfinished dataset made with other settings or files: {key} was {was!r}, is "
-                f"now {is_now!r}. Use the same ones to resume, or remove the folder to start from scratch"
-            )
+            change = f"{key} was {was!r}, is now {is_now!r}"
+            raise DataError(f"{self.partial} holds an unfinished dataset of another job: {change}; remove it first")
 
     def _count_intact(self, commits: list[dict[str, Any]]) -> int:
         """Return how many commits have their data on disk: a power cut can lose data that the log names."""
@@ -296,9 +294,8 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
         """Return the arrays of a sample as they are stored, or raise an error that names the field."""
         where = f"sample {len(self)} of {self.path}"
         if set(sample.values) != set(self.schema.fields):
-            raise DataError(
-                f"{where}: has fields {sorted(sample.values)}, the schema requires {sorted(self.schema.fields)}"
-            )
+            fields = f"fields {sorted(sample.values)}, the schema requires {sorted(self.schema.fields)}"
+            raise DataError(f"{where}: has {fields}")
         count = len(sample.values[self.schema.points])
         arrays = {}
         for name, field in self.schema.fields.items():
@@ -314,9 +311,8 @@ class DatasetWriter(ArrayWriter[Sample, Dataset]):
             cells = arrays["cells"] = np.ascontiguousarray(sample.cells, dtype=INDEX)
             corners = self._columns["cells"].width
             if cells.ndim != 2 or cells.shape[1] != corners:
-                raise DataError(
-                    f"{where}: cells have shape {cells.shape}, a {self.schema.cell_type} has {corners} points"
-                )
+                kind = f"a {self.schema.cell_type} has {corners} points"
+                raise DataError(f"{where}: cells have shape {cells.shape}, {kind}")
             if cells.size and not (cells.min() >= 0 and cells.max() < count):
                 raise DataError(f"{where}: cells refer to points outside 0 … {count - 1}")
         return arrays

@@ -118,10 +118,7 @@ def _performed(
             with _signals_reach_workers():
                 yield from ((futures[future], future.result()) for future in as_completed(futures))
         except BrokenProcessPool:
-            raise DataError(
-                "a worker process died (out of memory?). Finished jobs are recorded; "
-                "repeat the command to resume, with fewer workers if memory was short"
-            ) from None
+            raise DataError("a worker process died (out of memory?); repeat the command with fewer workers") from None
         except CancelledError:
             raise DataError("the dask scheduler has stopped; start one and repeat the command to resume") from None
 
@@ -236,10 +233,7 @@ def _check_folders(job: Job, records: Path, workspace: Workspace) -> None:
     folders = [_locks(workspace), records, *([workspace.data(job.data)] if job.data is not None else [])]
     for folder in folders:
         if not folder.is_dir():
-            raise DataError(
-                f"the worker on {socket.gethostname()} does not see {folder}; "
-                "give folders for work and records that all machines see at the same path"
-            )
+            raise DataError(f"the worker on {socket.gethostname()} does not see {folder}; use a shared folder")
 
 
 def _cpu_seconds() -> float:

@@ -49,9 +49,7 @@ def download(archive: Archive, to: str | Path, *, quiet: bool = False) -> Path:
         _fetch_files(replace(archive, folder="", only=(archive.file,)), to, quiet=quiet)
     except DataError as error:
         if not path.exists():
-            raise DataError(
-                f"{error}, or copy the file to {path} yourself. `flare data make` needs no network"
-            ) from None
+            raise DataError(f"{error}, or copy the file to {path} yourself") from None
         logger.info(f"{error}; using {path} without verifying its checksum")
     unpack(path, to, quiet=quiet)
     if not folder.is_dir():
@@ -85,10 +83,8 @@ def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
                 raise DataError(f"{archive.repository} is unsafe: its file {path} would leave the folder")
         hub.snapshot_download(local_dir=folder, allow_patterns=list(archive.only) or archive.file, **where)
     except Exception as error:
-        raise DataError(
-            f"cannot download {archive.file} of {archive.repository}: {hub_failure(error)}. Run the same command to "
-            f"resume"
-        ) from None
+        what = f"{archive.file} of {archive.repository}"
+        raise DataError(f"cannot download {what}: {hub_failure(error)}. Run the same command to resume") from None
     bad = []
     with progress("checksums", len(found), unit="files", quiet=quiet) as update:
         for file, entry in found.items():
@@ -98,10 +94,8 @@ def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
                 bad.append(file)
             update()
     if bad:
-        raise DataError(
-            f"{folder}: {len(bad):,} of {len(found):,} files did not have the checksum that the hub states (first: "
-            f"{bad[0]}) and were removed; run the same command to download them again"
-        )
+        some = f"{len(bad):,} of {len(found):,} files had another checksum than the hub's (first: {bad[0]})"
+        raise DataError(f"{folder}: {some} and were removed; run the same command to download them again")
     write_json(done, sizes | {file: entry.size for file, entry in found.items()})
     return folder
 

@@ -93,9 +93,7 @@ def export_lpbf(
         for name in FIELDS
     )
     if not fits or dataset.schema.cell_type != known.cell_type or set(dataset.splits) != set(SPLITS):
-        raise DataError(
-            f"{dataset.path} ({dataset.schema.name!r}) does not have the fields, units and splits of 'lpbf'"
-        )
+        raise DataError(f"{dataset.path} ({dataset.schema.name!r}) lacks the fields, units or splits of 'lpbf'")
     if not len(dataset.split("train")):
         raise DataError(f"{dataset.path} has no training parts to export")
     provenance = dataset.about["provenance"]

@@ -62,9 +62,7 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
         raise ConfigError(f"`to={to}` is not a repository; give user/name")
     files = {path.relative_to(folder).as_posix() for pattern in SHARED for path in folder.glob(pattern)}
     if not {"README.md", "provenance.json"} <= files:
-        raise DataError(
-            f"{folder} is not an exported dataset. Make one with:  flare data export DATASET --out {folder}"
-        )
+        raise DataError(f"{folder} is not an exported dataset; make one with  flare data export DATASET --out {folder}")
     hub = hub_library()
     if not hub.get_token():
         raise DataError("the hub needs a token with write access: run `hf auth login` or set HF_TOKEN")
@@ -88,8 +86,5 @@ def upload(folder: str | Path, to: str, *, private: bool = False, quiet: bool = 
     except Exception as error:
         # A ValueError is a name or a card that the hub refuses, for example an unknown license.
         reason = one_line(error) if isinstance(error, ValueError) else hub_failure(error)
-        raise DataError(
-            f"cannot upload {folder} to {to}: {reason}. Check that your token has write access, and run the same "
-            f"command to resume"
-        ) from None
+        raise DataError(f"cannot upload {folder} to {to}: {reason}. Run the same command to resume") from None
     return str(address)

@@ -130,10 +130,8 @@ class ElasticityFiles(ArrayFiles):
     def schema(self) -> Schema:
         points, stress = self._arrays
         if points.shape != (len(stress), 2, stress.shape[1]):
-            raise DataError(
-                f"{self.folder}: {self.points_file} {points.shape} and {self.stress_file} {stress.shape} must be "
-                f"(point, 2, sample) and (point, sample)"
-            )
+            shapes = f"{self.points_file} {points.shape} and {self.stress_file} {stress.shape}"
+            raise DataError(f"{self.folder}: {shapes} must be (point, 2, sample) and (point, sample)")
         self.check_count(stress.shape[1], self.train + self.test, self.stress_file)
         return card(self.name).schema()
 
@@ -167,10 +165,8 @@ class DarcyFiles(ArrayFiles):
         side = self._arrays[0][0].shape[-1]
         for (a, u), wanted, file in zip(self._arrays, self.counts(), self.files(), strict=True):
             if not a.shape[1:] == u.shape[1:] == (side, side) or len(a) != len(u) or side <= self.stride:
-                raise DataError(
-                    f"{self.path(file)}: coeff {a.shape} and sol {u.shape} must both be (sample, {side}, {side}), more "
-                    f"than `stride={self.stride}`"
-                )
+                shapes = f"coeff {a.shape} and sol {u.shape} must both be (sample, {side}, {side})"
+                raise DataError(f"{self.path(file)}: {shapes}, more than `stride={self.stride}`")
             self.check_count(len(a), wanted, file)
         return card(self.name).schema(grid=(self._resolution, self._resolution))
 
@@ -210,10 +206,8 @@ class _MeshFiles(ArrayFiles):
         x, y, q = self._arrays
         count = max(part.stop for part in self.channels.values())
         if x.shape != y.shape or q.shape != (x.shape[0], q.shape[1], *x.shape[1:]) or q.shape[1] < count:
-            raise DataError(
-                f"{self.folder}: {self.x_file} {x.shape} and {self.y_file} {y.shape} must be (sample, i, j), "
-                f"{self.q_file} {q.shape} must be (sample, {count} channels, i, j)"
-            )
+            found = ", ".join(f"{file} {a.shape}" for file, a in zip(self.files(), self._arrays, strict=True))
+            raise DataError(f"{self.folder}: {found} must be two (sample, i, j) and (sample, {count} channels, i, j)")
         self.check_count(len(x), self.train + self.test, self.x_file)
         return card(self.name).schema(grid=x.shape[1:])
 
@@ -308,10 +302,8 @@ class SplitFolders(PublishedFiles):
             there = (path.name for path in self.path(split).glob(self.pattern) if not path.name.startswith("."))
             names = sorted(there, key=self.sort_key)
             if len(names) < (1 if wanted is None else wanted):
-                raise DataError(
-                    f"{self.path(split)} has {len(names):,} files {self.pattern}, fewer than the {wanted or 1:,} to "
-                    f"read. Download the published files with `{self.fetch()}`"
-                )
+                few = f"{len(names):,} files {self.pattern}, fewer than the {wanted or 1:,} to read"
+                raise DataError(f"{self.path(split)} has {few}. Download them with `{self.fetch()}`")
             found[split] = [f"{split}/{name}" for name in names[:wanted]]
         return found
 
@@ -400,10 +392,8 @@ def _check_finite(sample: Sample, files: PublishedFiles) -> Sample:
             bad = ~np.isfinite(np.asarray(values, dtype=np.float32))
         if bad.any():
             where = sample.notes.get("file", f"published sample {sample.notes['published index']}")
-            raise DataError(
-                f"{files.path(where)}: {name!r} is NaN or inf at {bad.sum():,} of {bad.size:,} values (first: "
-                f"{np.argwhere(bad)[0].tolist()})"
-            )
+            many = f"{bad.sum():,} of {bad.size:,} values (first: {np.argwhere(bad)[0].tolist()})"
+            raise DataError(f"{files.path(where)}: {name!r} is NaN or inf at {many}")
     return sample
 
 

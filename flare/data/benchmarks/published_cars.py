@@ -105,9 +105,7 @@ class DrivAerMLBoundary(PublishedFiles):
     @classmethod
     def archive(cls, options: Mapping[str, Any]) -> Archive:
         if not options["runs"]:
-            raise ConfigError(
-                "each run is a file of 0.6 GB, all 484 are 300 GB; choose some, such as `runs=1-20`, or `runs=all`"
-            )
+            raise ConfigError("all 484 runs are 300 GB; choose some, such as `runs=1-20`, or `runs=all`")
         chosen = chosen_runs(options["runs"])
         return BOUNDARY if len(chosen) == len(RUNS) else replace(BOUNDARY, only=tuple(_file(run) for run in chosen))
 
@@ -140,9 +138,8 @@ class DrivAerMLBoundary(PublishedFiles):
             car = extract_cells(car, drawn_cells(_number(file), car.cell_count, self.points, self.path(file)))
         pressure, shear = car.cell_data[PRESSURE], car.cell_data[SHEAR]
         if pressure.ndim != 1 or shear.shape != (car.cell_count, 3):
-            raise DataError(
-                f"{self.path(file)}: {PRESSURE} {pressure.shape}, {SHEAR} {shear.shape}; expected 1 and 3 components"
-            )
+            shapes = f"{PRESSURE} {pressure.shape}, {SHEAR} {shear.shape}"
+            raise DataError(f"{self.path(file)}: {shapes}; expected 1 and 3 components")
         values = {"points": car.cell_centers(), "pressure": pressure[:, None], "wall_shear": shear}
         return Sample(values | {"area": area_vectors(car)}, notes={"published index": _number(file), "file": file})
 
@@ -153,10 +150,8 @@ class DrivAerMLBoundary(PublishedFiles):
         wanted = set(chosen_runs(self.runs)) if self.runs else there
         train, test = _split_of(self.split_like) if self.split_like else own_split()
         if not wanted & set(train):
-            raise DataError(
-                f"{self.folder} has no training run of {self.runs or BOUNDARY.file}. Download some with:  flare data "
-                f"download {self.name} --runs {','.join(map(str, train[:5]))}"
-            )
+            command = f"flare data download {self.name} --runs {','.join(map(str, train[:5]))}"
+            raise DataError(f"{self.folder} has no training run of {self.runs or BOUNDARY.file}; use:  {command}")
         return [run for run in train if run in wanted], [run for run in test if run in wanted]
 
 

@@ -41,9 +41,7 @@ class LPBFFiles(SplitFolders):
             made = made.get("exported", made)
             return {"kind": made["kind"], "departures": made.get("departures", {}), "exported": made}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"{path} is damaged ({error!r}); restore it, or remove it if the files are the published ones"
-            ) from None
+            raise DataError(f"{path} is damaged ({error!r}); restore it") from None
 
     def sample(self, index: int) -> Sample:
         file = self.files()[index]

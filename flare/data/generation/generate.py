@@ -234,9 +234,7 @@ def _draw_sample(generator: Generator[Any, Any], seed: int, samples: int, index:
             if failures:
                 sample = replace(sample, notes={**sample.notes, "redrawn": failures})
             return sample, time.process_time() - start
-    raise DataError(
-        f"sample {index} failed in {DRAWS} draws; the last: {failures[-1]}. Use other settings or another `seed`"
-    )
+    raise DataError(f"sample {index} failed in {DRAWS} draws; use another `seed`. The last failure: {failures[-1]}")
 
 
 def seconds_of_making(dataset: ArrayFolder) -> float:

@@ -42,10 +42,8 @@ class CaseTable:
                 if not np.isfinite(values[column]):
                     raise ValueError
             except ValueError:
-                raise DataError(
-                    f"{self.path}: {column!r} of {location.path.name} is {row[column]!r}, not a finite number; a "
-                    f"column of text can only be used as group={column!r}"
-                ) from None
+                where = f"{self.path}: {column!r} of {location.path.name}"
+                raise DataError(f"{where} is {row[column]!r}, not a number; text needs group={column!r}") from None
         return values
 
     def group(self, location: CaseLocation) -> str:
@@ -73,9 +71,8 @@ class CaseTable:
                 for name in names:
                     if name in self.rows:
                         return name
-        raise DataError(
-            f"{self.path} has no row for {location.path.name}{inside}; its first rows are {', '.join([*self.rows][:3])}"
-        )
+        first = ", ".join([*self.rows][:3])
+        raise DataError(f"{self.path} has no row for {location.path.name}{inside}; its first rows are {first}")
 
 
 def read_case_table(
@@ -120,9 +117,8 @@ def read_case_table(
         table.values(location)
         other = owner.setdefault(table.key(location), location.path)
         if other != location.path:
-            raise DataError(
-                f"{path}: the row {table.key(location)!r} matches {other} and {location.path}; include the folder"
-            )
+            used = table.key(location)
+            raise DataError(f"{path}: the row {used!r} matches {other} and {location.path}; include the folder")
     return table
 
 

@@ -129,10 +129,8 @@ def _of_one_kind(folder: Path, paths: Sequence[Path]) -> list[Path]:
         found = [p for p in found if not any(p.is_relative_to(g.with_suffix("")) for g in groups)]  # their blocks
         suffixes = sorted({p.suffix.lower() for p in found} | ({"OpenFOAM cases"} if cases and found else set()))
         if len(suffixes) > 1:
-            raise DataError(
-                f"{folder} has files of several formats ({', '.join(suffixes)}); select one with a pattern such as "
-                f"'{folder}/*{suffixes[-1]}'"
-            )
+            kinds_found = f"{folder} has files of several formats ({', '.join(suffixes)})"
+            raise DataError(f"{kinds_found}; select one with a pattern such as '{folder}/*{suffixes[-1]}'")
         if found:
             return found
     return cases

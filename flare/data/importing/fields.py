@@ -151,14 +151,13 @@ def coordinates(mesh: Mesh, schema: Schema) -> np.ndarray:
     at = mesh.cell_centers() if uses_cells(mesh, schema) else mesh.points
     columns = [AXES.index(axis) if axis in AXES else i for i, axis in enumerate(field.components)]
     if max(columns) >= at.shape[1]:
-        raise DataError(
-            f"{mesh.name} has points of {at.shape[1]} coordinates; the fields need {', '.join(field.components)}"
-        )
+        needed = ", ".join(field.components)
+        raise DataError(f"{mesh.name} has points of {at.shape[1]} coordinates; the fields need {needed}")
     for i in (i for i in range(at.shape[1]) if i not in columns and len(at)):
         if extends_along(at.min(0), at.max(0), i):
+            span = f"{at[:, i].min():.4g} to {at[:, i].max():.4g}"
             raise DataError(
-                f"{mesh.name} is not planar: {AXES[i]} ranges from {at[:, i].min():.4g} to {at[:, i].max():.4g}, but "
-                f"the fields depend on {' and '.join(field.components)} only"
+                f"{mesh.name} is not planar: the fields do not depend on {AXES[i]}, which ranges from {span}"
             )
     return at[:, columns]
 
@@ -175,7 +174,6 @@ def _own_name(mesh: Mesh, name: str, present: Sequence[str]) -> str:
     if name in spelled or not spelled:
         return name
     if len(spelled) > 1:
-        raise DataError(
-            f"{mesh.name}: {' and '.join(map(repr, spelled))} could both be {name!r}; rename one of them to {name!r}"
-        )
+        both = " and ".join(map(repr, spelled))
+        raise DataError(f"{mesh.name}: {both} could both be {name!r}; rename one of them to {name!r}")
     return spelled[0]

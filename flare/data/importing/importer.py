@@ -64,10 +64,8 @@ class ImportPlan:
         values = extract_fields(mesh, self.schema, list(self.schema.fields), given, log=lambda message: None)
         for name in self.schema.named("parameter"):
             if not np.isfinite(values[name]).all():
-                raise DataError(
-                    f"{mesh.name}: parameter {name!r} is {values[name].tolist()}. Export the file again, or skip it "
-                    f'with exclude="{location.path.name}"'
-                )
+                problem = f"{mesh.name}: parameter {name!r} is {values[name].tolist()}"
+                raise DataError(f'{problem}; skip the file with exclude="{location.path.name}"')
         sample = Sample(values, _cells(mesh, self.schema.cell_type), {"file": location.name})
         names = self.schema.named("points", "feature", "target")
         table = np.concatenate([values[name] for name in names], axis=1)

@@ -106,10 +106,8 @@ def _at_centres(found: Survey, options: ImportOptions, notes: list[str]) -> bool
         if not everywhere:
             where, field = max(here.items(), key=lambda item: len(item[1].cases))
             odd = next(case.name for index, case in enumerate(found.cases) if index not in field.cases)
-            raise DataError(
-                f"{name!r} is at {where} in {len(field.cases)} of {len(found.cases)} files, but not in {odd}; export "
-                f'all files alike, or skip some with exclude="NAME"'
-            )
+            many = f"{len(field.cases)} of {len(found.cases)} files, but not in {odd}"
+            raise DataError(f'{name!r} is at {where} in {many}; skip some files with exclude="NAME"')
         if everywhere != {"whole"}:
             places.append(everywhere)
         elif name in options.targets:
@@ -121,10 +119,7 @@ def _at_centres(found: Survey, options: ImportOptions, notes: list[str]) -> bool
     if all("cells" in where for where in places):
         notes.append("the fields stay at the cell centers; averages at the points: cell_data=points")
         return True
-    raise ConfigError(
-        'some fields are at points, others at cells; use cell_data="points" to average cell data to the points, or '
-        'cell_data="centres" to average point data to the cells'
-    )
+    raise ConfigError('some fields are at points, others at cells; set cell_data="points" or cell_data="centres"')
 
 
 def _axes(found: Survey, dimensions: int | None, at_centres: bool, notes: list[str]) -> tuple[str, ...]:
@@ -179,7 +174,5 @@ def _unit(name: str, found: Survey, wanted: Mapping[str, str]) -> str:
 def _agreed(name: str, stated: str | None, where: str, wanted: Mapping[str, str]) -> str:
     asked = wanted.get(identifier(name))
     if stated and asked not in (None, stated):
-        raise ConfigError(
-            f"units: {name!r} is requested in {asked}, but {where} states {stated}. Units are not converted"
-        )
+        raise ConfigError(f"units: {name!r} is requested in {asked}, but {where} states {stated}; nothing is converted")
     return stated or asked or "1"

@@ -97,10 +97,8 @@ class Survey:
         """
         alike = sorted({own for _, own in self.fields if identifier(own) == identifier(name)})
         if len(alike) > 1:
-            raise DataError(
-                f"{' and '.join(map(repr, alike))} would both become {identifier(name)} in a dataset, where names have "
-                f"letters, digits and _ only; rename one of them in the files"
-            )
+            both = " and ".join(map(repr, alike))
+            raise DataError(f"{both} would both become {identifier(name)} in a dataset; rename one in the files")
         return self.exactly(next(iter(alike), name))
 
     @property
@@ -187,17 +185,13 @@ def _check_points(cases: Sequence[CaseSummary]) -> None:
     """Raise DataError if files have different numbers of coordinates, or if points would coincide in a dataset."""
     for case in cases:
         if len(case.low) != len(cases[0].low):
-            raise DataError(
-                f"{case.name} has {len(case.low)} coordinates per point, {cases[0].name} has {len(cases[0].low)}; skip "
-                f'one of them with exclude="NAME", or export all files alike'
-            )
+            counts = f"{len(case.low)} coordinates per point, {cases[0].name} has {len(cases[0].low)}"
+            raise DataError(f'{case.name} has {counts}; skip one of them with exclude="NAME"')
         step = np.spacing(np.float32(max(np.abs(case.low).max(), np.abs(case.high).max())))
         extent = (case.high - case.low).max()
         if 0 < extent < STEPS * step:
-            raise DataError(
-                f"{case.name} extends over {extent:.4g}, but single precision, which a dataset has, has steps of "
-                f"{step:.4g} so far from the origin: move it closer in the program that writes the files"
-            )
+            far = f"{case.name} extends over {extent:.4g} where float32 has steps of {step:.4g}"
+            raise DataError(f"{far}; move it closer to the origin before the export")
 
 
 def _summary(mesh: Mesh) -> CaseSummary:
