@@ -1,4 +1,4 @@
-"""A hook of the site: renders LaTeX, `$...$` in a line and `$$...$$` on lines of its own, as MathML without any script."""
+"""A hook of the site: renders LaTeX, `$...$` in a line and `$$...$$` on its own lines, as MathML without any script."""
 
 from __future__ import annotations
 
