@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,19 +131,6 @@ def load_encoding(path: str | os.PathLike[str], surrogate: Surrogate) -> Encodin
     Raises:
         DataError: The file is missing, damaged, or was made with other weights.
     """
-    about, tensors = _read(Path(path))
-    if about["model"] != fingerprint(surrogate):
-        raise DataError(f"{path} was encoded with other weights (another run, checkpoint or ema); encode again")
-    blocks = len(flare_blocks(flare_model(surrogate.network)))
-    try:
-        latents = [tensors[f"latents/{i}"].to(surrogate.device) for i in range(blocks)]
-        parameters = {name: tensors[f"parameter/{name}"].numpy() for name in surrogate.schema.named("parameter")}
-        return Encoding(surrogate, latents, parameters, tensors["box"].numpy(), int(about["points"]))
-    except KeyError as missing:
-        raise DataError(f"{path} is damaged: it has no {missing}; encode again") from None
-
-
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
         with safe_open(path, "pt") as file:
             about = file.metadata() or {}
@@ -155,7 +141,15 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise DataError(f"{path} is not an encoding, as written by `flare encode`, or it is damaged") from None
     if about.get("flare_code") != VERSION or not {"model", "points"} <= about.keys():
         raise DataError(f"{path} is not an encoding that this version of flare can read; encode again")
-    return about, tensors
+    if about["model"] != fingerprint(surrogate):
+        raise DataError(f"{path} was encoded with other weights (another run, checkpoint or ema); encode again")
+    blocks = len(flare_blocks(flare_model(surrogate.network)))
+    try:
+        latents = [tensors[f"latents/{i}"].to(surrogate.device) for i in range(blocks)]
+        parameters = {name: tensors[f"parameter/{name}"].numpy() for name in surrogate.schema.named("parameter")}
+        return Encoding(surrogate, latents, parameters, tensors["box"].numpy(), int(about["points"]))
+    except KeyError as missing:
+        raise DataError(f"{path} is damaged: it has no {missing}; encode again") from None
 
 
 def fingerprint(surrogate: Surrogate) -> str:

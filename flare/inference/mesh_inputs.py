@@ -70,7 +70,6 @@ def mesh_inputs(
     training_spacing: float | None = None,
     known: Mapping[str, np.ndarray] | None = None,
     limits: ReadLimits | None = None,
-    log: Callable[[str], None] = logger.info,
 ) -> ModelInputs:
     """Read the inputs of a model from a mesh, a table, a file of arrays or a folder of arrays.
 
@@ -87,7 +86,6 @@ def mesh_inputs(
         training_spacing: Distance between the training points, if it is known.
         known: Parameters of an encoded sample that is queried; the file may repeat them, but not change them.
         limits: For untrusted files: safe readers only, and no more points than this.
-        log: Called with every note.
 
     Raises:
         DataError: An input is missing, given twice, in another unit, or not finite.
@@ -107,7 +105,7 @@ def mesh_inputs(
 
     def note(message: str) -> None:
         notes.append(message)
-        log(message)
+        logger.info(message)
 
     mesh = source if isinstance(source, Mesh) else read_single_case(Path(source), schema, limits)
     for message in mesh.notes:
@@ -125,8 +123,8 @@ def mesh_inputs(
     known = {**(known or {}), **passed}
     for key, value in known.items():
         own = find_field(mesh, schema, key)
-        if own is not None and (key in passed or not same_value(own, value)):
-            raise given_twice(key, mesh.name)
+        if own is not None and (key in passed or not _equal(own, value)):
+            raise DataError(f"{key!r} is given twice: in {mesh.name} and as an argument; remove one")
     for key in inputs:
         if key not in passed and (other := other_unit(mesh, schema, key)):
             unit = schema.fields[key].unit
@@ -174,12 +172,7 @@ def is_bare_surface(name: str) -> bool:
     return Path(name).suffix.lower() in SURFACES
 
 
-def given_twice(name: str, where: str) -> DataError:
-    """Return the error for an input that is both in the file and passed as an argument."""
-    return DataError(f"{name!r} is given twice: in {where} and as an argument; remove one")
-
-
-def same_value(own: np.ndarray, known: np.ndarray) -> bool:
+def _equal(own: np.ndarray, known: np.ndarray) -> bool:
     """Return whether two values are equal in single precision."""
     return np.array_equal(np.asarray(own, np.float32).reshape(-1), np.asarray(known, np.float32).reshape(-1))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import yaml
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, read_yaml
 from flare.utils.errors import CheckpointError, ConfigError
-from flare.utils.files import lock, replace_atomically, wait_for_lock
+from flare.utils.files import lock, replace_atomically
 
 
 class RunFolder:
@@ -60,12 +59,10 @@ class RunFolder:
         """Folder of the checkpoints."""
         return self.path / "checkpoints"
 
-    @contextmanager
-    def saving(self) -> Iterator[None]:
+    def saving(self) -> AbstractContextManager[None]:
         """Hold the lock for writing checkpoints; after a rank failure several ranks may try."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with wait_for_lock(self.checkpoints / ".lock"):
-            yield
+        return lock(self.checkpoints / ".lock")
 
     def config(self, *, training: bool = True) -> TrainConfig:
         """Read the configuration of the run.
@@ -85,7 +82,9 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(record) + "\n")
         if self._events is None:
-            self._events = self._open_events(record["step"])
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(self.path / "tensorboard"), purge_step=record["step"])
         for key, value in record.items():
             if isinstance(value, float):
                 self._events.add_scalar(f"{record['kind']}/{key}", value, record["step"])
@@ -116,22 +115,14 @@ class RunFolder:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
         return [line for line in lines if line.endswith("\n")]
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of the folder; a second process that trains in it is refused with a `DataError`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with lock(
-            self.path / ".lock", f"another process is training in {self.path}; wait for it, or choose another folder"
-        ):
-            yield
+        message = f"another process is training in {self.path}; wait for it, or choose another folder"
+        return lock(self.path / ".lock", message)
 
     def close(self) -> None:
         """Close the TensorBoard file."""
         if self._events is not None:
             self._events.close()
             self._events = None
-
-    def _open_events(self, step: int) -> Any:
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self.path / "tensorboard"), purge_step=step)

@@ -97,41 +97,33 @@ def split_at_marks(page: Path, begin: str, end: str) -> tuple[str, str]:
 
 
 @contextmanager
-def lock(path: str | os.PathLike[str], message: str) -> Iterator[None]:
+def lock(path: str | os.PathLike[str], message: str | None = None) -> Iterator[None]:
     """Hold a lock file; a killed process releases it.
 
+    Args:
+        path: The lock file.
+        message: Text of the error if another process holds it. None: wait for that process.
+
     Raises:
-        DataError: Another process holds it; `message` is its text.
+        DataError: Another process holds it, and there is a message.
     """
     with Path(path).open("a", encoding="utf-8") as file:
         take_lock(file, message)
         yield
 
 
-def take_lock(file: IO[Any], message: str) -> None:
-    """Lock an open file until it is closed."""
+def take_lock(file: IO[Any], message: str | None) -> None:
+    """Lock an open file until it is closed; see `lock`."""
     try:
         import fcntl
     except ImportError:  # Windows: files opened twice fail anyway
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if message else 0))
     except OSError:
-        file.close()
-        raise DataError(message) from None
-
-
-@contextmanager
-def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a lock file, after waiting for its present holder."""
-    with Path(path).open("a", encoding="utf-8") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except (ImportError, OSError):  # Windows, some network folders: two processes may do the same work
-            pass
-        yield
+        if message:  # without one, two processes on some network folders may do the same work
+            file.close()
+            raise DataError(message) from None
 
 
 def is_occupied(path: str | os.PathLike[str]) -> bool:

@@ -20,11 +20,12 @@ from tests.inference.test_prediction import made
 from tests.serve.uploads import POINTS, npz
 
 
-def test_encode_warns_if_a_sample_is_out_of_distribution(calibrated_run, tmp_path, capsys):
+@pytest.mark.parametrize("verb", [["encode"], ["sensitivity", "--of", "mean", "--field", "heat"]], ids="-".join)
+def test_commands_warn_if_a_sample_is_out_of_distribution(verb, calibrated_run, tmp_path, capsys):
     for name, points, is_ood in (("a", POINTS, False), ("b", 50 * POINTS, True)):
         (tmp_path / f"{name}.npz").write_bytes(npz(position=np.asarray(points, np.float32)))
-        words = ["encode", str(calibrated_run), str(tmp_path / f"{name}.npz"), "--out", str(tmp_path / f"{name}.code")]
-        assert main(words) == 0
+        words = [verb[0], str(calibrated_run), str(tmp_path / f"{name}.npz"), *verb[1:]]
+        assert main([*words, "--out", str(tmp_path / f"{name}-out.npz")]) == 0
         assert ("WARNING: unlike the training set" in capsys.readouterr().err) is is_ood
 
 

@@ -164,17 +164,6 @@ def test_bad_inputs_are_refused(part, tmp_path, cube):
         predict(made(components=("x", "y")), tmp_path / "b.csv")
 
 
-def test_an_input_that_is_in_the_file_and_given_is_refused(tmp_path):
-    surrogate = made(components=("x", "y"))
-    np.savez(tmp_path / "a.npz", points=POINTS, speed=3.0)
-    table(tmp_path / "b.csv", "x,y,speed", np.full(9, 3.0))
-    flat = from_pyvista(pv.Plane(i_resolution=2, j_resolution=2).cast_to_unstructured_grid())
-    flat.with_data(field_data={"speed": np.array([3.0])}).save(tmp_path / "c.vtu")
-    for name in ("a.npz", "b.csv", "c.vtu"):
-        with pytest.raises(DataError, match=f"'speed' .*{name}"):
-            mesh_inputs(surrogate, tmp_path / name, parameters={"speed": 4.5})
-
-
 TRIANGLES = np.array([[0, 1, 2], [2, 1, 3], [2, 3, 4], [5, 6, 7], [7, 6, 8]])
 
 

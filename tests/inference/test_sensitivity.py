@@ -7,9 +7,6 @@ import pytest
 import torch
 
 from flare.cli import main
-from flare.inference.calibration.calibrate import FILE, Calibration, latent_vector
-from flare.inference.calibration.ood import fit_ood_detector
-from flare.inference.encoding import encode, fingerprint
 from flare.inference.sensitivity import (
     differentiable_area_vectors,
     force,
@@ -227,21 +224,3 @@ def test_a_field_of_several_components_needs_one_of_them(field, run, tmp_path, m
     printed = capsys.readouterr()
     assert "flare calibrate" in printed.err
     assert printed.out.startswith("mean of force.y: ")
-
-
-def test_a_sample_out_of_distribution_gets_the_warning_of_predict(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    made = surrogate()
-    samples = [
-        made.sample(POINTS + np.float32(0.01 * i), {"thickness": THICKNESS, "speed": 2.0 + 0.1 * (i % 7)})
-        for i in range(20)
-    ]
-    vectors = np.stack([latent_vector(encode(made, sample).latents) for sample in samples])
-    detector = fit_ood_detector(vectors[::2], vectors[1::2])
-    run = saved_run(made, tmp_path / "run")
-    Calibration(fingerprint(made), 0.25, None, detector, {}).save(run / FILE)
-    for scale, warns in ((1, False), (30, True)):
-        np.savez("in.npz", position=scale * POINTS, thickness=THICKNESS, speed=2.3)
-        words = ["sensitivity", "run", "in.npz", "--of", "mean", "--field", "heat", "--out", f"{scale}.npz"]
-        assert main(words) == 0
-        assert ("in.npz: OOD score" in capsys.readouterr().err) == warns

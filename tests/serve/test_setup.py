@@ -11,7 +11,6 @@ import pytest
 
 from flare.cli import main
 from flare.cli.serve import read_token
-from flare.serve.limits import ServerLimits
 from flare.serve.security import check_token
 from flare.serve.server import FOLDER_PREFIX, name_runs, private_folder
 from flare.utils.errors import ConfigError
@@ -48,11 +47,6 @@ def test_a_public_address_needs_a_long_token(token):
     check_token("0123456789abcdef", "0.0.0.0")
     for host in ("127.0.0.1", "::1", "localhost"):
         check_token(None, host)
-
-
-def test_limits_must_be_positive():
-    with pytest.raises(ConfigError, match=r"limits\.queue"):
-        ServerLimits(queue=0)
 
 
 def test_the_folder_is_private_locked_and_removed_at_the_end(tmp_path):

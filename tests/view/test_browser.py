@@ -72,6 +72,28 @@ def stage_boxes(page):
     return [[round(v) for v in (b["x"], b["y"], b["x"] + b["width"], b["y"] + b["height"])] for b in boxes]
 
 
+def shapes(page):
+    """Return where each panel is drawn, as masks of one size."""
+    page.mouse.move(3, 3)
+    page.wait_for_selector("#readout", state="hidden")
+    ready(page)
+    image = picture(page)
+    drawn = [(image[top:bottom, left:right] != STAGE).any(-1) for left, top, right, bottom in stage_boxes(page)]
+    height, width = np.min([mask.shape for mask in drawn], axis=0)
+    return [mask[:height, :width] for mask in drawn]
+
+
+def drag(page, panel):
+    """Drag the body of a panel and return the center of the panel."""
+    left, top, right, bottom = stage_boxes(page)[panel]
+    x, y = (left + right) / 2, (top + bottom) / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 60, y + 25, steps=3)
+    page.mouse.up()
+    return x, y
+
+
 def place(page, point, panel=0):
     """Return the position of a point on the page."""
     script = """([i, k]) => { const { stage, state } = flare, element = state.panels[k].element;
@@ -119,26 +141,12 @@ def test_the_page_draws_each_field_in_its_colors(plate, opened):
 
 def test_dragging_one_panel_moves_all(block, opened):
     page = opened(block)
-
-    def shapes():
-        page.mouse.move(3, 3)
-        page.wait_for_selector("#readout", state="hidden")
-        ready(page)
-        image = picture(page)
-        drawn = [(image[top:bottom, left:right] != STAGE).any(-1) for left, top, right, bottom in stage_boxes(page)]
-        size = np.min([d.shape for d in drawn], axis=0)
-        return [d[: size[0], : size[1]] for d in drawn]
-
-    before = shapes()
-    left, top, right, bottom = stage_boxes(page)[1]
-    page.mouse.move((left + right) / 2, (top + bottom) / 2)
-    page.mouse.down()
-    page.mouse.move((left + right) / 2 + 60, (top + bottom) / 2 + 25, steps=3)
-    page.mouse.up()
-    after = shapes()
-    page.mouse.move((left + right) / 2, (top + bottom) / 2)
+    before = shapes(page)
+    x, y = drag(page, 1)
+    after = shapes(page)
+    page.mouse.move(x, y)
     page.mouse.wheel(0, 300)
-    smaller = shapes()
+    smaller = shapes(page)
     for drawn in (before, after, smaller):
         assert drawn[0].mean() > 0.03
         for other in drawn[1:]:  # equal up to pixels on the edge
@@ -339,21 +347,9 @@ def test_a_million_points_are_drawn_rotated_and_read_out(kind, opened):
     assert page.evaluate("() => flare.state.body.positions.length / 3") == 1_000_000
     assert time.monotonic() - begin < 120
 
-    def shapes():
-        page.mouse.move(3, 3)
-        page.wait_for_selector("#readout", state="hidden")
-        ready(page)
-        image = picture(page)
-        return [(image[top:bottom, left:right] != STAGE).any(-1) for left, top, right, bottom in stage_boxes(page)]
-
-    before = shapes()
-    left, top, right, bottom = stage_boxes(page)[0]
-    x, y = (left + right) / 2, (top + bottom) / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + 60, y + 25, steps=3)
-    page.mouse.up()
-    after = shapes()
+    before = shapes(page)
+    x, y = drag(page, 0)
+    after = shapes(page)
     for k in range(3):
         assert min(before[k].mean(), after[k].mean()) > 0.03
         assert (before[k] != after[k]).mean() > 0.02

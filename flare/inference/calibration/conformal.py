@@ -51,23 +51,20 @@ class ErrorBars:
 def fit_error_bars(
     training: Sequence[tuple[np.ndarray, np.ndarray]],
     held_out: Sequence[tuple[np.ndarray, np.ndarray]],
-    *,
-    level: float = COVERAGE,
 ) -> ErrorBars:
     """Fit error bars.
 
     Args:
         training: For each training sample, normalized channels (N, d) and errors (N, F) in physical units.
         held_out: The same for samples the model was not trained on.
-        level: Fraction of points to cover.
 
     Raises:
         DataError: There are too few held-out samples for error bars of finite width.
     """
-    needed = fewest_calibration_samples(level)
+    needed = fewest_calibration_samples()
     if len(held_out) < needed:
         raise DataError(
-            f"error bars at {level:.0%} need {needed} held-out samples, there are {len(held_out)}; make a larger "
+            f"error bars at {COVERAGE:.0%} need {needed} held-out samples, there are {len(held_out)}; make a larger "
             f"`calibration` or test split when the data is imported"
         )
     terms = np.concatenate([_quadratic(channels) for channels, _ in training])
@@ -77,9 +74,9 @@ def fit_error_bars(
     gram = terms.T @ terms / len(terms) + RIDGE * np.eye(terms.shape[1])
     weights = np.linalg.solve(gram, terms.T @ logs / len(terms))
     low, high = np.quantile(terms @ weights, [0.01, 0.99], axis=0)
-    scale = ErrorBars(weights, low, high, np.ones(errors.shape[1]), level)
+    scale = ErrorBars(weights, low, high, np.ones(errors.shape[1]))
     ratios = [np.abs(error) / scale.half_widths(channels) for channels, error in held_out]
-    quantile = np.array([hierarchical_quantile([r[:, f] for r in ratios], level) for f in range(errors.shape[1])])
+    quantile = np.array([hierarchical_quantile([r[:, f] for r in ratios], COVERAGE) for f in range(errors.shape[1])])
     return replace(scale, quantile=quantile)
 
 

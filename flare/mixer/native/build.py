@@ -29,7 +29,7 @@ from flare.mixer.native.cache import (
     openmp_runtime,
     tidy,
 )
-from flare.utils.files import wait_for_lock
+from flare.utils.files import lock
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def build(load: Loader, folder: Path | None = None) -> Path:
     """
     folder = folder.absolute() if folder else _writable(caches())
     folder.mkdir(parents=True, exist_ok=True)
-    with wait_for_lock(folder / "kernels.lock"):
+    with lock(folder / "kernels.lock"):
         ready = first_that_loads([folder], load)  # built by another process meanwhile
         if ready:
             return Path(ready._name)
