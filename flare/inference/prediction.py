@@ -19,7 +19,6 @@ import numpy as np
 
 from flare.data.importing.fields import CENTRES, find_field, identifier, uses_cells
 from flare.data.sample import INPUT_ROLES, Role, Sample, Schema
-from flare.inference.calibration.parameter_ranges import range_warning
 from flare.inference.chunked import Chunk, as_fields, empty_outputs, predict_into, prediction_progress
 from flare.inference.mesh_inputs import ModelInputs, Points, Values, mesh_inputs, other_unit
 from flare.inference.surrogate import Surrogate
@@ -355,4 +354,4 @@ def describe(prediction: Prediction, calibration: Calibration | None) -> list[st
         lines.append(f"error bars are for {level:.0%} of the {places}; on test samples they covered {min(shares):.1%}")
     if assessment.score is not None and calibration.ood is not None:
         lines.append(calibration.ood.describe(assessment.rank or 0, assessment.score))
-    return lines + [range_warning(clause) for clause in assessment.outside]
+    return lines + assessment.range_warnings

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flare.data.importing.fields import layout_of
-from flare.inference.calibration.parameter_ranges import range_warning
 from flare.mesh import Mesh
 from flare.mesh.io.arrays import mesh_from_arrays
 from flare.utils.errors import DataError
@@ -84,7 +83,7 @@ def summarize(
             "unlike": rank == 0,
             "verdict": calibration.ood.verdict(rank),
         }
-    ranges = map(range_warning, assessment.outside if assessment else ())
+    ranges = assessment.range_warnings if assessment else ()
     remarks = [note[:MAX_NOTE] for note in (*notes, *ranges, *filter(None, [outside]))]
     return {"points": count, "bars": bars, "familiarity": familiarity, "remarks": remarks}
 

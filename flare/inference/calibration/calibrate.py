@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from flare.data.dataset import Dataset
-from flare.data.sample import Sample, input_array, target_array
+from flare.data.sample import Sample, Schema, input_array, target_array
 from flare.inference.calibration.conformal import ErrorBars, coverage, fit_error_bars
 from flare.inference.calibration.ood import OODDetector, fit_ood_detector
-from flare.inference.calibration.parameter_ranges import Ranges, fit_ranges, outside_ranges, range_warning
 from flare.inference.chunked import as_fields, target_columns
 from flare.inference.encoding import encode, fingerprint
 from flare.inference.surrogate import Surrogate
@@ -37,6 +36,11 @@ from flare.utils.progress import progress
 FILE = "calibration.safetensors"
 """File of the last weights in the run folder."""
 VERSION = 1
+Ranges = Mapping[str, tuple[list[float], list[float]]]
+"""Parameter -> smallest and largest value of each component in the training samples. A parameter is one of many inputs
+and moves the latents too little for the OOD score to notice."""
+ROUNDING = 1e-6
+"""Relative tolerance of ranges, for values copied from single-precision files."""
 MOST_SAMPLES = 256
 """Largest number of training samples used, evenly spaced over the split."""
 MOST_POINTS = 4096
@@ -64,6 +68,11 @@ class Assessment:
     def is_ood(self) -> bool:
         """Whether the sample is farther than all held-out ones or has a parameter outside; error bars do not hold."""
         return self.rank == 0 or bool(self.outside)
+
+    @property
+    def range_warnings(self) -> list[str]:
+        """Warnings about parameters outside their range."""
+        return [f"WARNING: {description}; error bars do not hold there" for description in self.outside]
 
 
 @dataclass(frozen=True)
@@ -110,7 +119,7 @@ class Calibration:
         """Return warnings about a sample that is out of distribution."""
         score, rank = assessment.score, assessment.rank
         lines = [self.ood.describe(rank, score)] if self.ood and score is not None and rank == 0 else []
-        return lines + [range_warning(description) for description in assessment.outside]
+        return lines + assessment.range_warnings
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file."""
@@ -200,6 +209,34 @@ def calibrate(
     spacing = float(np.median([_spacing(dataset[i].values[dataset.schema.points]) for i in seen[:16]]))
     ranges = fit_ranges(dataset, train, augmented=augmented)
     return Calibration(fingerprint(surrogate), spacing, error_bars, ood, report, ranges)
+
+
+def fit_ranges(dataset: Dataset, train: Iterable[int], *, augmented: bool = False) -> Ranges:
+    """Return the ranges of the parameters of training samples.
+
+    Args:
+        dataset: The dataset.
+        train: Indices of the training samples.
+        augmented: Whether samples are mirrored or rotated in training. Vectors then have other values and no range.
+    """
+    schema = dataset.schema
+    names = [name for name in schema.named("parameter") if not (augmented and len(schema.fields[name].components) > 1)]
+    rows = [dataset.read(int(index), roles=["parameter"]).values for index in train]
+    stacked = {name: np.stack([row[name] for row in rows]) for name in names}
+    return {name: (values.min(0).tolist(), values.max(0).tolist()) for name, values in stacked.items()}
+
+
+def outside_ranges(ranges: Ranges, schema: Schema, sample: Sample) -> tuple[str, ...]:
+    """Describe each parameter of a sample that lies outside the range of the training samples."""
+    found = []
+    for name, limits in ranges.items():
+        unit = "" if schema.fields[name].unit == "1" else f" {schema.fields[name].unit}"
+        values = np.asarray(sample.values[name], dtype=np.float64)
+        for channel, value, low, high in zip(schema.channels_of(name), values, *limits, strict=True):
+            if max(low - value, value - high) > ROUNDING * max(abs(low), abs(high)):
+                span = f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}"
+                found.append(f"{channel} = {value:.6g}{unit} lies outside the training's {span}")
+    return tuple(found)
 
 
 def calibration_path(run: str | os.PathLike[str], checkpoint: str = "last", ema: bool = False) -> Path:

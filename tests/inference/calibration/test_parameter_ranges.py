@@ -11,8 +11,7 @@ from safetensors.numpy import save_file
 from flare.cli import main
 from flare.data.sample import Field, Sample, Schema
 from flare.data.writer import DatasetWriter
-from flare.inference.calibration.calibrate import FILE, load_calibration
-from flare.inference.calibration.parameter_ranges import fit_ranges, outside_ranges
+from flare.inference.calibration.calibrate import FILE, fit_ranges, load_calibration, outside_ranges
 from flare.inference.surrogate import load
 
 POINTS = np.random.default_rng(3).uniform(-1, 1, (12, 2))
