@@ -80,14 +80,9 @@ def test_a_solid_and_its_surface_have_the_same_voxels():
     tilted = Prism(axis=2, polygon=((0.0, 0.0), (7.3, 1.1), (5.9, 6.2), (1.3, 4.7)), low=0.0, high=5.0)
     corners = np.array(tilted.polygon)
     vertices = np.concatenate([np.insert(corners, 2, z, axis=1) for z in (0.0, 5.0)])
-    surface = Surface.of(
-        trimesh.Trimesh(
-            vertices,
-            [[0, 2, 1], [0, 3, 2], [4, 5, 6], [4, 6, 7]]
-            + [f for n in range(4) for f in ([n, (n + 1) % 4, n + 4], [(n + 1) % 4, (n + 1) % 4 + 4, n + 4])],
-            process=False,
-        )
-    )
+    ends = [[0, 2, 1], [0, 3, 2], [4, 5, 6], [4, 6, 7]]
+    sides = [f for n, m in ((0, 1), (1, 2), (2, 3), (3, 0)) for f in ([n, m, n + 4], [m, m + 4, n + 4])]
+    surface = Surface(vertices, np.array(ends + sides))
     np.testing.assert_array_equal(voxelize(tilted, 0.21).solid, voxelize(surface, 0.21).solid)
 
 

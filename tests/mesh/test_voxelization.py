@@ -33,9 +33,8 @@ def joined(*surfaces):
 
 
 def centers(voxels):
-    axes = [
-        o + (np.arange(n) + 0.5) * h for o, n, h in zip(voxels.origin, voxels.solid.shape, voxels.size, strict=True)
-    ]
+    grid = zip(voxels.origin, voxels.solid.shape, voxels.size, strict=True)
+    axes = [origin + (np.arange(count) + 0.5) * edge for origin, count, edge in grid]
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1)
 
 
@@ -68,9 +67,8 @@ def test_volume_error_is_of_second_order():
     shape, rng = trimesh.creation.icosphere(subdivisions=2, radius=10), np.random.default_rng(0)
     sizes, errors = np.array([2.0, 1.4, 1.0, 0.7, 0.5, 0.35]), np.zeros((40, 6))
     for row in errors:
-        surface = Surface.of(
-            shape.copy().apply_transform(trimesh.transformations.random_rotation_matrix(rng.random(3)))
-        )
+        turn = trimesh.transformations.random_rotation_matrix(rng.random(3))
+        surface = Surface.of(shape.copy().apply_transform(turn))
         row[:] = [voxelize(surface, h * rng.uniform(0.9, 1.1)).volume / surface.volume - 1 for h in sizes]
     assert np.polyfit(np.log(sizes), np.log(np.sqrt(np.square(errors).mean(0))), 1)[0] > 1.9
 
@@ -79,11 +77,9 @@ def test_voxels_of_a_convex_body_are_those_inside_its_half_spaces():
     mesh = trimesh.creation.icosphere(subdivisions=2, radius=10)
     mesh.apply_transform(trimesh.transformations.euler_matrix(0.1, 0.2, 0.3))
     voxels = voxelize(Surface.of(mesh), 0.5)
-    beyond = (
-        centers(voxels).reshape(-1, 3) @ mesh.face_normals.T - (mesh.face_normals * mesh.triangles[:, 0]).sum(1)
-    ).max(1)
-    clear = abs(beyond) > 1e-6
-    assert clear.all()
+    heights = (mesh.face_normals * mesh.triangles[:, 0]).sum(1)
+    beyond = (centers(voxels).reshape(-1, 3) @ mesh.face_normals.T - heights).max(1)
+    assert (abs(beyond) > 1e-6).all()
     np.testing.assert_array_equal(voxels.solid.ravel(), beyond < 0)
 
 
@@ -197,19 +193,15 @@ def test_only_small_fragments_beside_the_largest_piece_are_dropped():
 def test_open_surfaces_bad_sizes_and_thin_sheets_are_refused():
     cube = box(4, 4, 4)
     lid = (cube.vertices[cube.faces][:, :, 2] == 2).all(1)
-    with pytest.raises(DataError, match=r"x = -1\.5, y = -1\.5"):
-        voxelize(Surface(cube.vertices, cube.faces[~lid]), 1.0)
-    with pytest.raises(ConfigError, match="voxel size -1"):
-        voxelize(cube, -1)
-    with pytest.raises(DataError, match=r"4 × 4 × 0\.1"):
-        voxelize(box(4, 4, 0.1), 1.0)
-    with pytest.raises(DataError, match=r"4e\+04"):
-        voxelize(box(4e4, 4e4, 4e4), 0.5)
-    with pytest.raises(DataError, match="60 × 0 × 5"):
-        benchmark_size((60, 0, 5))
-    with pytest.raises(ConfigError, match="layers=0"):
-        benchmark_size((60, 60, 5), layers=0)
-    with pytest.raises(ConfigError, match="up='z'"):
-        placed(cube, up="z")
-    with pytest.raises(ConfigError, match="longest=0"):
-        placed(cube, longest=0)
+    for error, fact, call in (
+        (DataError, r"x = -1\.5, y = -1\.5", lambda: voxelize(Surface(cube.vertices, cube.faces[~lid]), 1.0)),
+        (ConfigError, "voxel size -1", lambda: voxelize(cube, -1)),
+        (DataError, r"4 × 4 × 0\.1", lambda: voxelize(box(4, 4, 0.1), 1.0)),
+        (DataError, r"4e\+04", lambda: voxelize(box(4e4, 4e4, 4e4), 0.5)),
+        (DataError, "60 × 0 × 5", lambda: benchmark_size((60, 0, 5))),
+        (ConfigError, "layers=0", lambda: benchmark_size((60, 60, 5), layers=0)),
+        (ConfigError, "up='z'", lambda: placed(cube, up="z")),
+        (ConfigError, "longest=0", lambda: placed(cube, longest=0)),
+    ):
+        with pytest.raises(error, match=fact):
+            call()

@@ -219,17 +219,16 @@ def test_spectra_round_trip_through_a_file(tmp_path):
 
 
 def test_invalid_models_and_inputs_are_refused():
-    x = torch.randn(1, 10, 3)
-    with pytest.raises(ConfigError, match="Linear"):
-        flare_layers(nn.Linear(3, 3))
-    with pytest.raises(ConfigError, match=r"blocks\.0\.mixer has latent_blocks=1"):
-        model_spectra(FLAREModel(3, 1, **SMALL, latent_blocks=1), [(x, None)])
-    with pytest.raises(ConfigError, match=r"\[\(2, 4\), \(2, 8\)\]"):
-        model_spectra(nn.Sequential(FLARE(4, 2, 4), FLARE(4, 2, 8)), [])
-    with pytest.raises(DataError, match="inputs"):
-        model_spectra(FLAREModel(3, 1, **SMALL), [])
-    with pytest.raises(DataError, match=r"\[2, 10, 3\]"):
-        model_eigenvectors(FLAREModel(3, 1, **SMALL), x.expand(2, -1, -1))
+    model, latent, x = FLAREModel(3, 1, **SMALL), FLAREModel(3, 1, **SMALL, latent_blocks=1), torch.randn(2, 10, 3)
+    for error, fact, call in (
+        (ConfigError, "Linear", lambda: flare_layers(nn.Linear(3, 3))),
+        (ConfigError, r"blocks\.0\.mixer has latent_blocks=1", lambda: model_spectra(latent, [(x, None)])),
+        (ConfigError, r"\(2, 4\), \(2, 8\)", lambda: model_spectra(nn.Sequential(FLARE(4, 2, 4), FLARE(4, 2, 8)), [])),
+        (DataError, "inputs", lambda: model_spectra(model, [])),
+        (DataError, r"\[2, 10, 3\]", lambda: model_eigenvectors(model, x)),
+    ):
+        with pytest.raises(error, match=fact):
+            call()
 
 
 @pytest.mark.parametrize("spread", [100.0, 1000.0])

