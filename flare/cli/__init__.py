@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,10 @@ VERBS = {
     "lpbf": "simulate distortion and stress of a part printed by laser powder bed fusion",
     "info": "show versions, devices and the mixer in use",
 }
+ABOUT = "Neural surrogates on meshes of up to millions of points."
+NOTES = """  or  flare help VERB; every setting:  flare VERB --help-all
+--version prints the version; --debug shows the traceback of an error."""
+HELP = ("-h", "--help", "--help-all")
 FORMER = {
     "--fit": ["--memory-check"],
     "--split": ["--ranks-share"],
@@ -80,6 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = f"{type(error).__name__}: {_describe(error)}"
         print(message if rank == "0" else f"[rank {rank}] {message}", file=sys.stderr)
         return 2
+    except Exception as error:
+        from flare.train.signals import Interrupted
+
+        if not isinstance(error, Interrupted):
+            raise
+        again = f"flare train --resume {error.run}" if words[0] == "train" else "the same command"
+        print(f"saved; resume with:  {again}", file=sys.stderr)
+        return error.exit_code
 
 
 def _describe(error: Exception) -> str:
@@ -124,47 +136,37 @@ def _dispatch(words: list[str]) -> int:
         print(__version__)
         return 0
     # Only the verb that runs is imported, so that help and errors are immediate.
-    return run_verb(words, "flare", VERBS, _overview, lambda verb: import_module(f"flare.cli.{verb}").run)
+    return run_verb(words, "flare", VERBS, lambda verb: import_module(f"flare.cli.{verb}").run, ABOUT, NOTES)
 
 
 def run_verb(
     words: Sequence[str],
     command: str,
-    verbs: Collection[str],
-    overview: Callable[[], str],
+    verbs: Mapping[str, str],
     find: Callable[[str], Callable[[Sequence[str]], int | None]],
+    about: str,
+    notes: str = "",
 ) -> int:
     """Run the verb that some words begin with, or print an overview if there is none.
 
     Args:
         words: A verb and its arguments. `help VERB` is the same as `VERB --help`.
         command: What comes before the verb, such as `flare data`.
-        verbs: All verbs.
-        overview: Function that returns the help of the command.
-        find: Function from a verb to the function that runs it.
+        verbs: Verb -> what it does.
+        find: Function from a verb to the function that runs it and returns an exit code, None for 0.
+        about: What the verbs are for.
+        notes: More lines of the overview.
     """
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    if not words or words[0] in ("-h", "--help", "--help-all"):
-        print(overview())
+    if not words or words[0] in HELP:
+        width = max(map(len, verbs))
+        listed = "\n".join(f"  {verb:<{width}}  {text}".rstrip() for verb, text in verbs.items())
+        print(f"usage: {command} VERB ...\n\n{about}\n\n{listed}\n\nOptions of a verb:  {command} VERB --help{notes}")
         return 0
     if words[0] not in verbs:
         raise ConfigError(f"{command} does not know {words[0]!r}; {suggest_name(words[0], verbs)}")
     return find(words[0])(words[1:]) or 0
-
-
-def _overview() -> str:
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {help_text}" for name, help_text in VERBS.items())
-    return f"""usage: flare VERB ...
-
-Neural surrogates on meshes of up to millions of points.
-
-verbs:
-{verbs}
-
-`flare help VERB` shows the options of a verb; `flare VERB --help-all` shows every setting.
---version prints the version; --debug shows the traceback of an error."""
 
 
 def make_parser(
@@ -212,8 +214,8 @@ def parse(
 
     _options.clear()
     _options.update((action.dest, option_of(action)) for action in shown_actions(parser) if action.option_strings)
-    if asked := {"-h", "--help", "--help-all"}.intersection(words):
-        print(help_text(parser, everything="--help-all" in asked))
+    if any(word in HELP for word in words):
+        print(help_text(parser, everything="--help-all" in words))
         raise SystemExit(0)
     if not words and (needs_words or any(action.required for action in parser._actions)):
         print(help_text(parser))
@@ -269,7 +271,29 @@ def _readable(message: str, parser: Any, free: Callable[[], Iterable[str]]) -> s
     required = re.search(r"arguments are required: ([\w, .-]+)", message)
     if required:  # jsonargparse leaves the dashes out
         message = f"required: {', '.join(_options.get(name, name) for name in required[1].split(', '))}"
-    return f"{one_line(message)}  (see: {parser.prog} --help)"
+    message = re.sub(r'setting "([\w.]+)"', lambda found: _options.get(found[1], found[0]), one_line(message))
+    message = re.sub(r"^argument (?:-\w/)?(--\S+): ", r"\1 ", message)
+    return f"{message}  (see: {parser.prog} --help)"
+
+
+def count(text: str) -> int:
+    """Parse a number of things, such as `1000000`, `1_000_000` or `1e6`."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0
+    if number < 1 or not number.is_integer():
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return int(number)
+
+
+def new_path(text: str) -> str:
+    """Check that nothing is overwritten, before the work begins."""
+    from flare.utils.files import is_occupied
+
+    if is_occupied(text):
+        raise argparse.ArgumentTypeError(f"{text} exists already; choose another name or remove it")
+    return text
 
 
 def with_unit(text: str, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""`flare calibrate`: measure error bars and the OOD score of a run on held-out samples."""
+"""`flare calibrate`: calibrate the error bars and the OOD score of a run on held-out samples."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from flare.cli.surrogates import add_weights, weights
 from flare.utils.errors import ConfigError
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
     """Run the command."""
-    parser = make_parser("calibrate", "Measure error bars and the OOD score of a run, and save them in its folder.")
+    parser = make_parser("calibrate", "Calibrate the error bars and the OOD score of a run on held-out samples.")
     add_weights(parser)
     args = parse(parser, words)
 
@@ -25,7 +25,6 @@ def run(words: Sequence[str]) -> int:
     for line in calibration_lines(calibration.report):
         print(line)
     print(f"written to {calibration_path(args.run, args.checkpoint, args.ema)}")
-    return 0
 
 
 def calibration_lines(report: Mapping[str, Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, parse
 from flare.cli.train import add_settings
 from flare.train.presets import dotted, preset_names, preset_path, read_yaml
 from flare.train.recipes import needs_grid, predicts_fields, recipe_names
@@ -28,14 +28,14 @@ GROUPS = {
 }
 
 
-def run(words: Sequence[str]) -> int:
-    parser = make_parser(
-        "compare", "Train models side by side with equal epochs, and tabulate their errors.", EPILOG, GROUPS
-    )
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
+    about = "Train models side by side with equal epochs, and tabulate their errors."
+    parser = make_parser("compare", about, EPILOG, GROUPS)
     parser.add_argument("--preset", required=True, help=f"the dataset: {', '.join(preset_names())}, or a YAML file")
     parser.add_argument("--models", help=f"such as flare,lno; default all: {', '.join(recipe_names())}")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of every model, with seeds 0, 1, ...")
-    parser.add_argument("--workers", type=int, help="processes of one thread; default number of GPUs, or of cores")
+    parser.add_argument("--seeds", type=count, default=3, help="runs of every model, with seeds 0, 1, ...")
+    parser.add_argument("--workers", type=count, help="processes of one thread; default number of GPUs, or of cores")
     parser.add_argument("--recipe", help="train all models with the recipe of this one; default: each with its own")
     parser.add_argument("-o", "--out", help="folder of the runs and the table; default runs/compare-<preset>")
     add_settings(parser, skip={"seed"})
@@ -52,16 +52,10 @@ def run(words: Sequence[str]) -> int:
 
     from flare.reproduce.comparison import compare_models, model_cells
     from flare.reproduce.sweep import default_workers
-    from flare.train.signals import Interrupted
 
     cells = model_cells(preset, _names(models, preset, overrides), seeds, recipe, overrides)
     folder = Path(out or f"runs/compare-{Path(preset).stem}")
-    try:
-        print(compare_models(cells, folder, seeds=seeds, workers=workers or default_workers()), end="")
-    except Interrupted as stop:
-        print_status("saved; repeat the command to resume")
-        raise SystemExit(stop.exit_code) from None
-    return 0
+    print(compare_models(cells, folder, seeds=seeds, workers=workers or default_workers()), end="")
 
 
 def _names(models: str | None, preset: str, overrides: list[tuple[str, object]]) -> list[str]:

@@ -1,12 +1,12 @@
-"""`flare encode`: the encoding of a sample of any size by a trained model."""
+"""`flare encode`: encode a sample of any size with a trained model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.cli import make_parser, parse
-from flare.cli.surrogates import add_chunks, add_inputs, add_weights, chunks, read_inputs, weights
-from flare.utils.files import check_not_existing, create_file
+from flare.cli import make_parser, new_path, parse
+from flare.cli.surrogates import add_chunks, add_inputs, add_weights, chunks, print_ood_warnings, read_inputs, weights
+from flare.utils.files import create_file
 
 EPILOG = """examples:
   flare encode runs/demo part.csv --out part.code
@@ -15,21 +15,20 @@ EPILOG = """examples:
   flare probe runs/demo part.code --line 0,0:1,1 --out diagonal.csv"""
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
     parser = make_parser("encode", "Encode a sample once, to evaluate its fields anywhere with `flare probe`.", EPILOG)
     add_weights(parser)
     add_inputs(parser)
-    parser.add_argument("-o", "--out", required=True, help="file to write (safetensors); must not exist")
+    parser.add_argument("-o", "--out", type=new_path, required=True, help="file to write (safetensors)")
     add_chunks(parser)
     args = parse(parser, words)
     how = chunks(args)
-    check_not_existing(args.out)
 
     from flare.inference.calibration.calibrate import load_calibration
     from flare.inference.chunked import prediction_progress
     from flare.inference.encoding import encode
     from flare.inference.surrogate import load
-    from flare.utils.terminal import print_status
 
     surrogate = load(args.run, **weights(args))
     calibration = load_calibration(args.run, surrogate)
@@ -41,7 +40,4 @@ def run(words: Sequence[str]) -> int:
         encoding.save(path)
     size = f"{len(encoding.latents)} blocks of latents, {encoding.nbytes:,} bytes"
     print(f"{args.out}: {encoding.points:,} points as {size}")
-    if calibration is not None:
-        for warning in calibration.warnings(calibration.assess(surrogate, sample, latents=encoding.latents)):
-            print_status(f"{args.input}: {warning}")
-    return 0
+    print_ood_warnings(surrogate, args, sample, calibration, latents=encoding.latents)

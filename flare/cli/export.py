@@ -16,14 +16,14 @@ EPILOG = """examples:
 SUFFIX = {"torch": ".pt2", "onnx": ".onnx"}
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
     """Run the command."""
     parser = make_parser("export", "Write a trained surrogate as torch.export or ONNX, with its normalizers.", EPILOG)
     add_weights(parser, device=False)
     parser.add_argument("--format", required=True, choices=[*SUFFIX], help="torch.export (.pt2) or ONNX")
-    parser.add_argument("-o", "--out", help="file to write; must not exist. Default: beside the run's checkpoints")
-    parser.add_argument("--mask", type=bool, default=False, help="add a second input, the mask of real points")
-    parser.add_argument("--trials", type=int, default=4, help="random sizes to compare, beside fixed ones")
+    parser.add_argument("-o", "--out", help="file to write; must not exist; default RUN/NAME.pt2 or .onnx")
+    parser.add_argument("--mask", action="store_true", help="add a second input: the mask of real points")
+    parser.add_argument("--trials", type=int, default=4, help="random sizes at which file and model are compared")
     args = parse(parser, words)
 
     from flare.inference.export import export
@@ -40,4 +40,3 @@ def run(words: Sequence[str]) -> int:
     units = [schema.fields[name].unit for name in schema.named("target") for _ in schema.fields[name].components]
     for (name, difference), unit in zip(done.differences.items(), units, strict=True):
         print(f"  {name}: {with_unit(f'differs by at most {difference:.1e}', unit)}")
-    return 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any, Literal, get_args, get_origin
 
-from flare.cli import is_flag
+from flare.cli import count, is_flag
 
 
 def shown_actions(parser: Any) -> list[Any]:
@@ -66,7 +66,8 @@ def _usage(parser: Any) -> str:
 
 def _row(action: Any, everything: bool) -> tuple[str, str]:
     """Return an argument with its value, and what it does."""
-    text = " ".join(str(action.help or "").split()).removesuffix(".")
+    text = " ".join(str(action.help or "").split())
+    text = text if text.endswith("...") else text.removesuffix(".")
     default = action.default
     if type(default) in (int, float, str, tuple) and default not in ("", ()) and "default" not in text:
         text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
@@ -87,14 +88,20 @@ def _value(action: Any) -> str:
         return ""
     kind = getattr(action, "_typehint", action.type)
     choices = action.choices or (get_args(kind) if get_origin(kind) is Literal else ())
-    numbers = {int: "N", int | None: "N", float: "X", float | None: "X"}
-    name = action.metavar or "|".join(map(str, choices)) or numbers.get(kind, action.dest.rpartition(".")[2].upper())
+    numbers = {count: "N", int: "N", int | None: "N", float: "X", float | None: "X"}
+    names = [
+        action.metavar or "",
+        "|".join(map(str, choices)),
+        numbers.get(kind),
+        action.dest.rpartition(".")[2].upper(),
+    ]
+    name = next(name for name in names if name and not name.startswith("{"))
     return {"?": f"[{name}]", "+": f"{name} ..."}.get(action.nargs, name)
 
 
 def _lines(name: str, text: str, left: int, columns: int) -> Iterator[str]:
     """Yield the lines of an argument: its name in a column at the left, and its text beside or below it."""
-    first, *others = wrap(text, columns - left - 4) or [""]
+    first, *others = wrap(text, columns - left - 4, break_on_hyphens=False) or [""]
     if len(name) > left:
         yield f"  {name}"
         name = ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flare.cli import make_parser, parse
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
     """Run `flare info`."""
     parse(make_parser("info", "Show versions, devices and the mixer in use."), words)
     from flare import physics, sequence
@@ -31,4 +31,3 @@ def run(words: Sequence[str]) -> int:
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name:<{width}}  {value}")
-    return 0

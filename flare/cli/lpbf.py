@@ -1,4 +1,4 @@
-"""`flare lpbf simulate|part|processes`: distortion and stress of a part printed by laser powder bed fusion."""
+"""`flare lpbf`: simulate distortion and stress of a part printed by laser powder bed fusion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flare.cli import make_parser, parse, run_verb
+from flare.cli import count, make_parser, new_path, parse, run_verb
 from flare.utils.errors import ConfigError
 from flare.utils.text import counted
 
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from flare.physics.lpbf.results import FinishedBuild
     from flare.physics.lpbf.setup import Setup
 
-HELP = """usage: flare lpbf simulate PART --out FILE ...     simulate distortion and stress of a printed part
-       flare lpbf part --out FILE ...              write a random CAD-like part
-       flare lpbf processes [NAME]                 show built-in machines and materials
-
-For the options of a command:  flare lpbf simulate --help"""
-
+VERBS = {
+    "simulate": "simulate distortion and stress of a printed part",
+    "part": "write a random CAD-like part",
+    "processes": "show built-in machines and materials",
+}
+GROUPS = {
+    "part": "part unit scale up",
+    "process": "process plate_temperature mode",
+    "mesh and machine": "voxel layers threads",
+    "output": "out mesh series steps fields report plates exaggerate",
+}
 EXAMPLES = """examples:
   flare lpbf simulate bracket.stl --out bracket.vtu
   flare lpbf simulate bracket.step --out bracket.vtu --process in625 --up +y --mode refined
@@ -32,10 +37,11 @@ EXAMPLES = """examples:
 def run(words: Sequence[str]) -> int:
     """Run `flare lpbf`."""
     actions = {"simulate": _simulate, "part": _part, "processes": _processes}
-    return run_verb(words, "flare lpbf", actions, lambda: HELP, actions.__getitem__)
+    about = "Simulate parts printed by laser powder bed fusion."
+    return run_verb(words, "flare lpbf", VERBS, actions.__getitem__, about)
 
 
-def _simulate(words: Sequence[str]) -> int:
+def _simulate(words: Sequence[str]) -> None:
     args = parse(_simulate_parser(), words)
 
     from flare.physics.lpbf import job, numba_threads
@@ -96,41 +102,30 @@ def _simulate(words: Sequence[str]) -> int:
     ):
         if file.exists():
             print(f"{file}: {content}")
-    return 0
 
 
 def _simulate_parser() -> ArgumentParser:
     about = "Simulate a print: displacement and stress after every layer group. Run a stopped command again to resume."
-    from jsonargparse.typing import PositiveInt
-
-    parser = make_parser("lpbf simulate", about, EXAMPLES)
+    parser = make_parser("lpbf simulate", about, EXAMPLES, GROUPS)
     add = parser.add_argument
     add("part", help="STL, PLY, OBJ, OFF, GLB, 3MF, STEP, IGES or BREP file of one solid")
     add("-o", "--out", required=True, help="VTU file of the released part; the rest goes to NAME_build beside it")
     add("--process", default="ti64-am250", help="built-in name (flare lpbf processes) or a YAML file")
-    modes = "linear with an inherent strain, or with plastic flow and temperature-dependent properties"
-    add("--mode", default="benchmark", choices=["benchmark", "refined"], help=modes)
-    add("--voxel", type=float, help="largest edge of a voxel, mm; default: the benchmark's rule")
-    add("--layers", type=int, help="powder layers in the height of a voxel; default: from --voxel or the process")
+    add("--mode", default="benchmark", choices=["benchmark", "refined"], help="linear, or with plastic flow")
+    add("--voxel", type=float, help="largest edge of a voxel, mm; default as in the benchmark")
+    add("--layers", type=int, help="powder layers in the height of a voxel; default from --voxel or the process")
     add("--unit", default="mm", choices=["um", "mm", "cm", "m", "inch"], help="unit of the file's coordinates")
     add("--scale", default="keep", choices=["keep", "fit"], help="keep the size, or scale the longest edge to 60 mm")
     add("--up", default="+z", choices=["+x", "-x", "+y", "-y", "+z", "-z"], help="build direction, an axis of the file")
-    add("--plate-temperature", type=float, help="temperature of a heated plate, °C; default: no heater")
-    meshes = "mesh of the released part: all voxels, or merged ones inside, as in the dataset"
-    add("--mesh", default="voxels", choices=["voxels", "octree"], help=meshes)
+    add("--plate-temperature", type=float, help="temperature of a heated plate, °C; default no heater")
+    add("--mesh", default="voxels", choices=["voxels", "octree"], help="mesh of the result; octree merges voxels")
     add("--series", type=bool, default=True, help="write a VTU file of every layer group, and a PVD file")
-    add(
-        "--frames",
-        dest="steps",
-        type=int,
-        help="largest number of layer groups in the series, evenly spread; default: all",
-    )
-    add("--fields", default="all", help="fields in the series, such as displacement,von_mises; default: all")
+    add("--frames", dest="steps", type=count, help="most layer groups in the series, evenly spread; default all")
+    add("--fields", default="all", help="fields in the series, such as displacement,von_mises; default all")
     add("--report", type=bool, default=True, help="write pictures and report.html")
-    plates = "plate temperatures (°C) that the report compares on coarser voxels in refined mode; none: no comparison"
-    add("--plates", default="200,400", help=plates)
-    add("--exaggerate", type=float, help="scale of the deformation in pictures; default: automatic")
-    add("--threads", type=PositiveInt, help="number of threads, which does not change the result; default: every core")
+    add("--plates", default="200,400", help="plate temperatures (°C) to compare in the report, or none")
+    add("--exaggerate", type=float, help="scale of the deformation in pictures; default automatic")
+    add("--threads", type=count, help="number of threads, which does not change the result; default all cores")
     return parser
 
 
@@ -152,12 +147,12 @@ def _describe(setup: Setup) -> str:
     )
 
 
-def _part(words: Sequence[str]) -> int:
+def _part(words: Sequence[str]) -> None:
     about = "Write a random part, 60 mm long: a plate, bracket, tube or block with holes, ribs and arms."
     from jsonargparse.typing import NonNegativeInt
 
     parser = make_parser("lpbf part", about)
-    parser.add_argument("-o", "--out", required=True, help="STL, STEP or BREP file to write; must not exist")
+    parser.add_argument("-o", "--out", type=new_path, required=True, help="STL, STEP or BREP file to write")
     parser.add_argument("--seed", type=NonNegativeInt, default=0, help="random seed; the same seed gives the same part")
     args = parse(parser, words)
 
@@ -165,12 +160,11 @@ def _part(words: Sequence[str]) -> int:
 
     from flare.mesh.io.cad import WRITTEN, triangulated, write_cad
     from flare.physics.lpbf.parts import draw_part
-    from flare.utils.files import check_not_existing, create_file
+    from flare.utils.files import create_file
 
     kind = Path(args.out).suffix.lower()
     if kind not in (".stl", *WRITTEN):
         raise ConfigError(f"--out {args.out}: the format must be .stl, {', '.join(WRITTEN)}")
-    check_not_existing(args.out)
     part = draw_part(np.random.default_rng(args.seed)).part
     with create_file(args.out) as path:
         if kind == ".stl":
@@ -178,10 +172,9 @@ def _part(words: Sequence[str]) -> int:
         else:
             write_cad(path, part.solid)
     print(f"{args.out}: {part.description}")
-    return 0
 
 
-def _processes(words: Sequence[str]) -> int:
+def _processes(words: Sequence[str]) -> None:
     about = "Show built-in machines and materials. With a name: print its file, to make your own from."
     parser = make_parser("lpbf processes", about)
     parser.add_argument("name", nargs="?", help="name of a process")
@@ -191,10 +184,9 @@ def _processes(words: Sequence[str]) -> int:
 
     if name:
         print(process_file(name).read_text(encoding="utf-8"), end="")
-        return 0
+        return
     for each in process_names():
         process = process_preset(each)
         print(f"{each}: {process.material.name} on {process.machine.name}")
         for topic, numbers in describe_process(process).items():
             print(f"  {topic:<15} {numbers}")
-    return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isqrt
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, parse
 from flare.models import MODELS
 from flare.train.presets import preset_name, preset_names, preset_path, read_yaml
 from flare.train.recipes import OF_DATA, needs_grid, predicts_fields, recipe_names, with_model
@@ -30,31 +30,27 @@ SHAPES: dict[str, tuple[int, int | tuple[int, int]]] = {
 """Input features per point, and number of points or grid of a sample, by preset. LPBF has 736 to 47,542 points."""
 
 
-def run(words: Sequence[str]) -> int:
-    """Print one line per model; return the exit code."""
+def run(words: Sequence[str]) -> None:
+    """Print one line per model."""
     parser = make_parser("models", "List the models and what each costs for one sample.", EPILOG)
     parser.add_argument("--preset", help=f"use the sizes of the paper for {', '.join(preset_names())}")
-    parser.add_argument("--points", type=int, help="number of points N; default: that of the preset, or 10,000")
-    parser.add_argument("--in-dim", type=int, help="input features per point; default: those of the preset, or 2")
-    parser.add_argument("--out-dim", type=int, default=1, help="fields to predict per point")
+    parser.add_argument("--points", type=count, help="points per sample; default that of the preset, or 10,000")
+    parser.add_argument("--in-dim", type=count, help="input features per point; default those of the preset, or 2")
+    parser.add_argument("--out-dim", type=count, default=1, help="fields to predict per point")
     chosen = parse(parser, words)
     path = preset_path(chosen.preset) if chosen.preset else None
     preset = preset_name(path) if path else ""
     base = read_yaml(path) if path else {}
     names = list(dict.fromkeys([*recipe_names(), *MODELS]))
     if not predicts_fields(base):
-        raise ConfigError(
-            f"--preset {chosen.preset} is not for models of fields; docs/concepts/baselines.md lists attentions"
-        )
+        raise ConfigError(f"--preset {chosen.preset} is for sequences; docs/concepts/baselines.md lists attentions")
     in_dim, shape = SHAPES.get(preset, (2, (100, 100)))
     if chosen.points is not None:
-        side = isqrt(max(chosen.points, 0))
+        side = isqrt(chosen.points)
         shape = (side, side) if isinstance(shape, tuple) else chosen.points
     grid, points = (shape, shape[0] * shape[1]) if isinstance(shape, tuple) else (None, shape)
     points = points if chosen.points is None else chosen.points
     in_dim = in_dim if chosen.in_dim is None else chosen.in_dim
-    if min(points, in_dim, chosen.out_dim) < 1:
-        raise ConfigError(f"--points {points}, --in-dim {in_dim}, --out-dim {chosen.out_dim}: each must be at least 1")
 
     from flare.models.cost import cost_of
 
@@ -63,14 +59,13 @@ def run(words: Sequence[str]) -> int:
         if name in recipe_names() and needs_grid(name) and not grid:
             continue
         model = with_model(base, preset, name)["model"]
-        count = points
+        size = points
         if model.get("grid") == OF_DATA and grid:
-            model, count = {**model, "grid": list(grid)}, grid[0] * grid[1]
-        note = "" if count == points else f"   for {count:,} points of a grid"
-        cost = cost_of(model, in_dim, chosen.out_dim, count)
+            model, size = {**model, "grid": list(grid)}, grid[0] * grid[1]
+        note = "" if size == points else f"   for {size:,} points of a grid"
+        cost = cost_of(model, in_dim, chosen.out_dim, size)
         print(f"{name:<16} {cost.parameters:>12,} {cost.flops / 1e9:>12,.1f} {cost.activations / 1e6:>12,.1f}{note}")
     print(
-        "GFLOP: matrix products of one forward pass. MB kept: memory that PyTorch's own operators keep for the backward"
+        "GFLOP: matrix products of one forward pass. MB kept: what PyTorch's own operators keep for the backward pass;"
     )
-    print("pass; the native kernels of FLARE keep about an eighth of it.")
-    return 0
+    print("the native kernels of FLARE keep about an eighth of it.")

@@ -1,4 +1,4 @@
-"""`flare plan`: predict the memory and time of training and prediction, and the largest sizes that fit."""
+"""`flare plan`: predict the memory and time of a run, and the largest sizes that fit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, parse
 from flare.train.presets import build_config, preset_names, preset_path, read_yaml
-from flare.utils.errors import ConfigError
 from flare.utils.terminal import print_status
 from flare.utils.text import counted, duration
 
@@ -21,35 +20,38 @@ EPILOG = """examples:
   flare plan --points 1000000
   flare plan --preset drivaer-1m --points 1000000 --precision 32 --recompute
   flare plan --points 8000000 --ranks 8 --steps 200000 --memory 80"""
+GROUPS = {
+    "run": "preset points batch precision recompute steps chunk",
+    "model": "blocks latents channels heads in_dim out_dim",
+    "machine": "ranks ranks_share device memory cache",
+}
 SIZES = {"blocks": 8, "latents": 64, "channels": 64, "heads": 8}
 
 
-def run(words: Sequence[str]) -> int:
-    parser = make_parser(
-        "plan", "Predict the memory and time of a FLARE run from a short calibration on this machine.", EPILOG
-    )
-    parser.add_argument("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
-    parser.add_argument("--points", type=count, required=True, help="points per sample")
-    parser.add_argument("--batch", type=count, help="samples at a time on all ranks; default: the preset's, or 1")
-    parser.add_argument("--ranks", type=int, default=1, help="number of ranks")
-    parser.add_argument("--ranks-share", default="points", choices=["points", "samples"], help="what the ranks share")
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
+    from jsonargparse.typing import PositiveFloat
+
+    about = "Predict the memory and time of a FLARE run from short measurements on this machine."
+    parser = make_parser("plan", about, EPILOG, GROUPS)
+    add = parser.add_argument
+    add("--preset", help=f"settings to start from: {', '.join(preset_names())}, or a YAML file")
+    add("--points", type=count, required=True, help="points per sample")
+    add("--batch", type=count, help="samples at a time on all ranks; default that of the preset, or 1")
+    add("--ranks", type=count, default=1, help="number of ranks")
+    add("--ranks-share", default="points", choices=["points", "samples"], help="what the ranks share")
     for name, default in SIZES.items():
-        parser.add_argument(f"--{name}", type=int, help=f"default: the preset's, or {default}")
-    parser.add_argument("--in-dim", type=int, default=3, help="features per point")
-    parser.add_argument("--out-dim", type=int, default=1, help="fields per point")
-    parser.add_argument("--precision", choices=["32", "bf16", "16"], help="of training; default: the preset's, or 32")
-    parser.add_argument(
-        "--recompute", type=bool, help="recompute blocks in the backward pass; default: the preset's, or false"
-    )
-    parser.add_argument("--chunk", default="auto", choices=["auto", "whole"], help="points at a time in a prediction")
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--memory", type=float, help="GB per rank; default: what is free, divided among CPU ranks")
-    parser.add_argument("--steps", type=count, help="steps of the whole run, to predict its duration")
-    parser.add_argument("--cache", help="file that keeps measurements for later calls")
+        add(f"--{name}", type=int, help=f"{name} of the model; default those of the preset, or {default}")
+    add("--in-dim", type=int, default=3, help="features per point")
+    add("--out-dim", type=int, default=1, help="fields per point")
+    add("--precision", choices=["32", "bf16", "16"], help="of training; default that of the preset, or 32")
+    add("--recompute", type=bool, help="recompute blocks in the backward pass; default as in the preset")
+    add("--chunk", default="auto", choices=["auto", "whole"], help="points at a time in a prediction")
+    add("--device", default="cpu", choices=["cpu", "cuda"], help="device of training and prediction")
+    add("--memory", type=PositiveFloat, help="GB per rank; default what is free, divided among CPU ranks")
+    add("--steps", type=count, help="steps of the whole run, to predict its duration")
+    add("--cache", metavar="FILE", help="file that keeps measurements for later calls")
     args = parse(parser, words)
-    for name in ("ranks", "memory", "steps"):
-        if (value := getattr(args, name)) is not None and value <= 0:
-            raise ConfigError(f"--{name} {value} must be above 0")
 
     from flare.inference.chunked import chunk_within
     from flare.train.planning import Planner
@@ -66,15 +68,6 @@ def run(words: Sequence[str]) -> int:
     print(f"{share}, precision {training.precision}, {per_rank / 1024:.1f} GiB each")
     _show_training(planner, training, per_rank, args)
     _show_prediction(planner, prediction_workload(training, args.points, chunk=chunk), whole)
-    return 0
-
-
-def count(text: str) -> int:
-    """Parse a number such as `1000000`, `1_000_000` or `1e6`."""
-    number = float(text)
-    if not number.is_integer():
-        raise ValueError(f"{text} is not a whole number")
-    return int(number)
 
 
 def _training_workload(args: Any) -> Workload:
@@ -111,12 +104,12 @@ def _show_training(planner: Planner, workload: Workload, memory_mb: float, args:
     ranks = {args.ranks_share: args.ranks}  # workloads are per rank; what is printed is the total of all ranks
     for what, most in planner.largest(workload, memory_mb).items():
         if most is not None:
-            count = {
+            number = {
                 "points": most.points * ranks.get("points", 1),
                 "samples at a time": most.batch * ranks.get("samples", 1),
                 "latents": most.size("latents"),
             }[what]
-            print(f"at most     {count:,} {what} with {_time(planner.predict(most).seconds)} a step")
+            print(f"at most     {number:,} {what} with {_time(planner.predict(most).seconds)} a step")
 
 
 def _show_prediction(planner: Planner, workload: Workload, memory_mb: float) -> None:

@@ -1,4 +1,4 @@
-"""`flare predict`: fields in physical units for a mesh, a file of points, or the samples of a dataset."""
+"""`flare predict`: predict fields in physical units for a mesh, a file of points, or a dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse, with_unit
+from flare.cli import make_parser, new_path, parse, with_unit
 from flare.cli.surrogates import add_chunks, add_inputs, add_weights, chunks, read_inputs, weights
 from flare.utils.errors import ConfigError, DataError
 
@@ -22,24 +22,28 @@ EPILOG = """examples:
   flare predict runs/darcy points.npz --out pressure.npz
   flare predict runs/darcy data/darcy --split test --out data/darcy-predicted
   flare predict runs/car points/ --out fields/          folders of .npy files, one per field: any number of points"""
+GROUPS = {
+    "input and output": "run input out set split png html",
+    "points of a bare surface": "points spacing",
+    "model": "checkpoint ema",
+    "machine": "device chunk scratch",
+}
 
 
-def run(words: Sequence[str]) -> int:
-    parser = make_parser("predict", ABOUT, EPILOG)
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
+    parser = make_parser("predict", ABOUT, EPILOG, GROUPS)
     add_weights(parser)
     add_inputs(parser)
-    parser.add_argument("-o", "--out", required=True, help="file (.vtu, .vtp, .npz, .csv, ...) or new folder")
+    parser.add_argument("-o", "--out", type=new_path, required=True, help="file (.vtu, .npz, ...) or folder to write")
     parser.add_argument("--split", help="split of a dataset, if the input is one; default all samples")
-    parser.add_argument("--png", help="also draw the predicted fields of a mesh here (.png)")
-    parser.add_argument("--html", help="also write a page about the prediction here")
+    parser.add_argument("--png", type=new_path, help="picture to write of the predicted fields of a mesh (.png)")
+    parser.add_argument("--html", type=new_path, help="page to write about the prediction (.html)")
     add_chunks(parser)
     args = parse(parser, words)
 
     from flare.inference.array_folder import is_array_folder
-    from flare.utils.files import check_not_existing
 
-    for path in filter(None, (args.out, args.png, args.html)):
-        check_not_existing(path)
     work, is_dataset = _predict_mesh, (Path(args.input) / "dataset.json").exists()
     if args.split and not is_dataset:
         raise ConfigError(f"--split {args.split} applies to datasets; {args.input} is one sample")
@@ -52,7 +56,6 @@ def run(words: Sequence[str]) -> int:
     from flare.inference.surrogate import load
 
     work(load(args.run, **weights(args)), args, how)
-    return 0
 
 
 def _predict_mesh(surrogate: Surrogate, args: Any, how: dict[str, Any]) -> None:

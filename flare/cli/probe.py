@@ -1,4 +1,4 @@
-"""`flare probe`: fields of an encoded sample along a line, on a plane or on grids."""
+"""`flare probe`: evaluate the fields of an encoded sample along a line, on a plane or on grids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse, with_unit
+from flare.cli import count, make_parser, parse, with_unit
 from flare.cli.surrogates import add_set, add_weights, settings, weights
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import print_status
@@ -21,20 +21,20 @@ EPILOG = """examples:
   flare probe runs/car car.code --grid --cells 16 --levels 3 --out car.npz       car-0.npz, car-1.npz, car-2.npz"""
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
     parser = make_parser("probe", "Evaluate the fields of an encoded sample anywhere.", EPILOG)
     add_weights(parser)
-    parser.add_argument("code", help="file written by `flare encode` with the same weights")
-    parser.add_argument("-o", "--out", required=True, help="file to write (.npz, .csv); must not exist")
-    parser.add_argument("--line", metavar="A:B", help="two ends, such as -1,0,0:1,0,0")
-    parser.add_argument("--plane", metavar="A:B:C", help="a corner of a parallelogram and its two neighbors")
-    parser.add_argument("--grid", action="store_true", help="grids over the encoded points, or over --box")
-    parser.add_argument("--box", metavar="A:B", help="lowest and highest corner of the grids")
-    parser.add_argument(
-        "--count", type=int, default=200, help="points along a line, or along the longer side of a plane"
-    )
-    parser.add_argument("--cells", type=int, default=16, help="cells of the coarsest grid along its longest side")
-    parser.add_argument("--levels", type=int, default=1, help="number of grids, each twice as fine as the one before")
+    add = parser.add_argument
+    add("encoding", help="file written by `flare encode` with the same weights")
+    add("-o", "--out", required=True, help="file to write (.npz, .csv); must not exist")
+    add("--line", metavar="A:B", help="points from A to B, such as -1,0,0:1,0,0")
+    add("--plane", metavar="A:B:C", help="points in a parallelogram with the corner A and its neighbors B and C")
+    add("--grid", action="store_true", help="points of grids over the encoded points, or over --box")
+    add("--box", metavar="A:B", help="lowest and highest corner of the grids")
+    add("--count", type=count, default=200, help="points along a line, or along the longer side of a plane")
+    add("--cells", type=count, default=16, help="cells of the coarsest grid along its longest side")
+    add("--levels", type=count, default=1, help="number of grids, each twice as fine as the one before")
     add_set(parser)
     args = parse(parser, words)
 
@@ -56,10 +56,9 @@ def run(words: Sequence[str]) -> int:
     from flare.inference.encoding import load_encoding
     from flare.inference.surrogate import load
 
-    encoding = load_encoding(args.code, load(args.run, **weights(args)))
+    encoding = load_encoding(args.encoding, load(args.run, **weights(args)))
     for name, probe in zip(names, _probes(args, encoding), strict=True):
         _write(encoding, probe, features, name)
-    return 0
 
 
 def _probes(args: Any, encoding: Encoding) -> Iterable[Probe]:

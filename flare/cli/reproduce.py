@@ -1,4 +1,4 @@
-"""`flare reproduce WHAT`: do the paper's tables and figures again, or write pages from records."""
+"""`flare reproduce WHAT`: reproduce tables and figures of the paper, or write pages from records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, parse
 from flare.reproduce import ITEMS
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import print_status
@@ -38,33 +38,23 @@ failed, or if --verify finds a cell that does not agree with its records."""
 
 
 def run(words: Sequence[str]) -> int:
-    parser = make_parser("reproduce", "The paper's tables and figures, by one command each.", EPILOG)
-    parser.add_argument("what", help="a table or figure, list, pages, or all")
-    parser.add_argument("--budget", choices=["smoke", "cpu", "paper"], help="how much; see docs/paper/reproduce.md")
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        help="seeds of a training: 0, 1, ...; default 3 on cpu of Elasticity and Table 2, else 1",
-    )
-    parser.add_argument("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; for all: items")
-    parser.add_argument("--workers", type=int, help="processes; default number of GPUs, or of cores")
-    parser.add_argument("--threads", type=int, help="threads of each worker; default 1")
-    parser.add_argument("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
-    parser.add_argument("--published", action="store_true", help="read published files; only for --budget paper")
-    parser.add_argument("--retry", action="store_true", help="do failed jobs again")
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="do recorded cells again and compare; docs/paper/reproduce.md has the rules",
-    )
-    parser.add_argument("--records", help=f"folder of the records; default {RECORDS}, for smoke WORK/smoke/records")
-    parser.add_argument("--work", help=f"folder of data and runs; default {WORK}")
-    parser.add_argument("-o", "--out", help="folder of tables and figures; default WORK/<budget>; pages: docs/results")
+    """Run the command."""
+    parser = make_parser("reproduce", "Reproduce the tables and figures of the paper, each by one command.", EPILOG)
+    add = parser.add_argument
+    add("what", help="a table or figure, list, pages, or all")
+    add("--budget", choices=["smoke", "cpu", "paper"], help="size of the experiments; see docs/paper/reproduce.md")
+    add("--seeds", type=count, help="number of seeds; default 3 for Elasticity and Table 2 of budget cpu, otherwise 1")
+    add("--only", help="cells, such as elasticity or elasticity/flare,darcy/flare; for all: items")
+    add("--workers", type=count, help="processes; default number of GPUs, or of cores")
+    add("--threads", type=count, help="threads of each worker; default 1")
+    add("--scheduler", help="address of a dask scheduler to use instead, such as tcp://10.0.0.1:8786")
+    add("--published", action="store_true", help="read published files; only for --budget paper")
+    add("--retry", action="store_true", help="do failed jobs again")
+    add("--verify", action="store_true", help="do recorded cells again and compare; see docs/paper/reproduce.md")
+    add("--records", help=f"folder of the records; default {RECORDS}, for smoke WORK/smoke/records")
+    add("--work", help=f"folder of data and runs; default {WORK}")
+    add("-o", "--out", help="folder of tables and figures; default WORK/<budget>; pages: docs/results")
     given = parse(parser, words)
-    for name in ("seeds", "workers", "threads"):
-        value = getattr(given, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"--{name} {value}: at least 1")
     used = [name for name, value in vars(given).items() if name != "what" and value not in (None, False)]
     taken = TAKEN.get(given.what, used)
     if idle := [name for name in used if name not in taken]:
@@ -123,7 +113,6 @@ def _reproduce(given: Any) -> int:
     from flare.reproduce.study import MOST_SEEDS, select_cells
     from flare.reproduce.sweep import default_workers, sweep
     from flare.reproduce.verify import verify
-    from flare.train.signals import Interrupted
 
     if given.seeds is not None and given.seeds > MOST_SEEDS:
         raise ConfigError(f"--seeds {given.seeds}: at most {MOST_SEEDS}")
@@ -138,26 +127,22 @@ def _reproduce(given: Any) -> int:
     plans = [planned(item, budget, only, given.seeds) for item, only in items]  # checks --only before anything is done
     if not any(plans):
         raise ConfigError(f"{given.what} has no cells in budget {budget.name}")
-    try:
-        if given.verify:
-            ledger.check_exists()
-            check_writable(workspace.root, "work")
-            cells = [cell for item, only in items for cell in select_cells(item.cells(budget), only)]
-            return 0 if verify(cells, ledger, workspace, seeds=given.seeds, **how) else 1
-        out = Path(given.out or f"{given.work}/{budget.name}")
-        for name, folder in (("work", workspace.root), ("out", out)):
-            check_writable(folder, name)  # fails before hours of work
-        done = 0
-        for (item, only), jobs in zip(items, plans, strict=True):
-            names = job_names(cell_jobs(item, budget, only, given.seeds))
-            done += sweep(jobs, ledger, workspace, retry=given.retry, names=names, **how)
-            text = write_report(item, ledger, budget, out)
-            print(text, end="", flush=True)
-            if text:
-                print_status(f"written: {out / f'{item.name}-{budget.key}.md'}")
-    except Interrupted as stop:
-        print_status("saved; repeat the command to resume")
-        raise SystemExit(stop.exit_code) from None
+    if given.verify:
+        ledger.check_exists()
+        check_writable(workspace.root, "work")
+        cells = [cell for item, only in items for cell in select_cells(item.cells(budget), only)]
+        return 0 if verify(cells, ledger, workspace, seeds=given.seeds, **how) else 1
+    out = Path(given.out or f"{given.work}/{budget.name}")
+    for name, folder in (("work", workspace.root), ("out", out)):
+        check_writable(folder, name)  # fails before hours of work
+    done = 0
+    for (item, only), jobs in zip(items, plans, strict=True):
+        names = job_names(cell_jobs(item, budget, only, given.seeds))
+        done += sweep(jobs, ledger, workspace, retry=given.retry, names=names, **how)
+        text = write_report(item, ledger, budget, out)
+        print(text, end="", flush=True)
+        if text:
+            print_status(f"written: {out / f'{item.name}-{budget.key}.md'}")
     if not done:
         print_status(
             f"all jobs are recorded in {ledger.folder}; --verify does them again, --records DIR starts new records"

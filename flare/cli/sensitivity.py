@@ -1,4 +1,4 @@
-"""`flare sensitivity`: the gradient of a maximum, mean, integral or force as a vector field."""
+"""`flare sensitivity`: compute the gradient of a maximum, mean, integral or force as a vector field."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse, with_unit
-from flare.cli.surrogates import add_inputs, add_weights, read_inputs, weights
+from flare.cli import make_parser, new_path, parse, with_unit
+from flare.cli.surrogates import add_inputs, add_weights, print_ood_warnings, read_inputs, weights
 from flare.utils.errors import ConfigError, DataError, suggest_name
 
 if TYPE_CHECKING:
@@ -22,42 +22,38 @@ EPILOG = """examples:
   flare sensitivity runs/wings part.vtp --set speed=30 --of mean --field pressure --out slopes.vtp
   flare sensitivity runs/plate plate.vtu --of mean --field heat_flux.z --out slopes.vtu"""
 
-OF = "scalar; a mean is over the length, area or volume of the cells, or over points or cell centers of equal weight"
+OF = "scalar to differentiate; a mean is weighted by the size of the cells, if there are any"
 
 
-def run(words: Sequence[str]) -> int:
-    parser = make_parser(
-        "sensitivity", "Compute the gradient of a scalar of the predicted fields with respect to all inputs.", EPILOG
-    )
+def run(words: Sequence[str]) -> None:
+    """Run the command."""
+    about = "Compute the gradient of a scalar of the predicted fields with respect to all inputs."
+    parser = make_parser("sensitivity", about, EPILOG)
     add_weights(parser, ema=False)
     add_inputs(parser)
     parser.add_argument("--of", required=True, choices=["peak", "mean", "integral", "force"], help=OF)
     parser.add_argument("--field", required=True, help="predicted field; heat_flux.z is one component of it")
-    parser.add_argument("--softness", type=float, default=0.0, help="for a peak: 0 is the maximum itself")
-    parser.add_argument("--direction", help="for a force, such as 1,0,0")
-    parser.add_argument("-o", "--out", required=True, help="new file (.npz, or .vtu, ... for a mesh)")
+    parser.add_argument("--softness", type=float, default=0.0, help="of a peak: 0 is the maximum, 0.3 a smooth one")
+    parser.add_argument("--direction", help="direction of a force, such as 1,0,0")
+    parser.add_argument("-o", "--out", type=new_path, required=True, help="file to write (.npz, or as a mesh .vtu)")
     args = parse(parser, words)
     if bool(args.direction) != (args.of == "force"):
         raise ConfigError("--of force needs a direction, one number per axis, such as --direction 1,0,0; no other does")
 
     from flare.inference.surrogate import load
-    from flare.utils.files import check_not_existing
 
-    check_not_existing(args.out)
     _compute(load(args.run, **weights(args)), args)
-    return 0
 
 
 def _compute(surrogate: Surrogate, args: Any) -> None:
     import numpy as np
 
     from flare.data.sample import INPUT_ROLES
-    from flare.inference.calibration.calibrate import calibrate_command, load_calibration
+    from flare.inference.calibration.calibrate import load_calibration
     from flare.inference.prediction import input_units
     from flare.inference.sensitivity import sensitivity
     from flare.mesh.io import check_suffix
     from flare.utils.files import create_file, save_arrays
-    from flare.utils.terminal import print_status
 
     schema, out = surrogate.schema, Path(args.out)
     field, component = _chosen(args.field, schema)
@@ -91,12 +87,7 @@ def _compute(surrogate: Surrogate, args: Any) -> None:
     for name, gradient in found.parameters.items():
         print(with_unit(f"  by {name}: {', '.join(f'{number:.6g}' for number in gradient)}", units[name]))
     print(f"{out}: {', '.join([*gradients, *by_parameters])}")
-    if calibration is None:
-        command = calibrate_command(args.run, args.checkpoint)
-        print_status(f"no OOD score: these weights are not calibrated ({command})")
-        return
-    for warning in calibration.warnings(calibration.assess(surrogate, inputs.sample)):
-        print_status(f"{args.input}: {warning}")
+    print_ood_warnings(surrogate, args, inputs.sample, calibration)
 
 
 def _chosen(field: str, schema: Schema) -> tuple[str, int]:
@@ -160,9 +151,7 @@ def _with_gradients(
         if name in mesh.point_data or name in mesh.cell_data:
             raise DataError(f"{mesh.name} already has a field {name!r}; rename it in the file to keep it")
     # Vectors of the plane are padded with a zero, so that ParaView takes them for vectors.
-    fields = {
-        name: np.pad(array, [(0, 0), (0, 1)]) if array.shape[1] == 2 else array for name, array in gradients.items()
-    }
+    fields = {name: np.pad(a, [(0, 0), (0, 1)]) if a.shape[1] == 2 else a for name, a in gradients.items()}
     at_cells = uses_cells(mesh, schema)
     return mesh.with_data(
         point_data=None if at_cells else fields,

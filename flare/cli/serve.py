@@ -11,20 +11,22 @@ from flare.serve.limits import ServerLimits
 from flare.utils.errors import ConfigError
 
 TOKEN_VARIABLE = "FLARE_TOKEN"
+OPTIONS = "runs host port token_file scratch limits.workers limits.points limits.upload_mb limits.memory_mb"
+"""Arguments of the short help."""
 EXAMPLES = """examples:
   flare serve runs/demo
   curl --data-binary @part.vtu 'http://127.0.0.1:8000/models/demo/predict?kind=vtu&answer=vtu' -o part_pred.vtu
   FLARE_TOKEN=$(cat token) flare serve runs/demo bracket=runs/7 --host 0.0.0.0 --limits.workers 2"""
 
 
-def run(words: Sequence[str]) -> int:
-    """Parse the options and serve until interrupted."""
-    parser = make_parser("serve", "Serve trained surrogates over HTTP.", EXAMPLES)
+def run(words: Sequence[str]) -> None:
+    """Run the command until it is interrupted."""
+    parser = make_parser("serve", "Serve trained surrogates over HTTP.", EXAMPLES, {"options": OPTIONS})
     parser.add_argument("runs", nargs="+", help="run folders, or NAME=FOLDER to give a model another name")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at; a public one requires a token")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at; 0 chooses a free one")
-    parser.add_argument("--token-file", help=f"file with the token; default: environment variable {TOKEN_VARIABLE}")
-    parser.add_argument("--scratch", help="where to create the private temporary folder; default: the system's")
+    parser.add_argument("--token-file", help=f"file with the token; default the environment variable {TOKEN_VARIABLE}")
+    parser.add_argument("--scratch", help="parent of the private temporary folder; default that of the system")
     parser.add_class_arguments(ServerLimits, "limits")
     args = parse(parser, words)
 
@@ -41,7 +43,6 @@ def run(words: Sequence[str]) -> int:
 
     options = {"host": args.host, "port": args.port, "token": token, "scratch": args.scratch}
     serve(args.runs, limits=ServerLimits(**args.limits.as_dict()), on_start=report, **options)
-    return 0
 
 
 def read_token(file: str | None) -> str | None:

@@ -6,24 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, new_path, parse
 from flare.cli.surrogates import add_weights, weights
-from flare.utils.errors import ConfigError, DataError
+from flare.utils.errors import DataError
 
 
-def run(words: Sequence[str]) -> int:
-    """Write spectra and pictures, print the ranks; return the exit code."""
+def run(words: Sequence[str]) -> None:
+    """Write spectra and pictures, and print the ranks."""
     parser = make_parser("spectra", "Analyze the mixing matrices of every FLARE layer of a run, averaged over samples.")
     add_weights(parser, ema=False)
-    parser.add_argument("--data", help="another dataset with the same fields; default: that of the run")
-    parser.add_argument("--split", help="default: the test split of the run")
-    parser.add_argument("--samples", type=int, default=20, help="number of samples to average over")
-    parser.add_argument("--vectors", type=int, default=6, help="number of leading eigenvectors, for the first sample")
-    parser.add_argument("-o", "--out", help="output folder; default: <run>/spectra")
+    parser.add_argument("--data", help="another dataset with the same fields; default that of the run")
+    parser.add_argument("--split", help="split to average over; default the test split of the run")
+    parser.add_argument("--samples", type=count, default=20, help="number of samples to average over")
+    parser.add_argument("--vectors", type=count, default=6, help="number of leading eigenvectors, for the first sample")
+    parser.add_argument("-o", "--out", type=new_path, help="folder to write; default <run>/spectra")
     args = parse(parser, words)
-    for option in ("samples", "vectors"):
-        if args[option] < 1:
-            raise ConfigError(f"--{option} {args[option]} must be at least 1")
 
     from flare.data.dataset import Dataset
     from flare.inference.spectra import surrogate_eigenvectors, surrogate_spectra
@@ -32,12 +29,10 @@ def run(words: Sequence[str]) -> int:
     from flare.report.run import leading_eigenvectors
     from flare.report.spectra import spectra_figure
     from flare.train.run_folder import RunFolder
-    from flare.utils.files import check_not_existing, create_file, replace_atomically, save_arrays
+    from flare.utils.files import create_file, replace_atomically, save_arrays
     from flare.utils.progress import progress
     from flare.utils.text import counted
 
-    if args.out:
-        check_not_existing(args.out)
     surrogate = load(args.run, **weights(args))
     data = RunFolder(args.run).config(training=False).data
     dataset = Dataset(args.data or data.path)
@@ -75,4 +70,3 @@ def run(words: Sequence[str]) -> int:
         span = f"{ranks.min():5.1f} to {ranks.max():5.1f}, mean {ranks.mean():5.1f}"
         print(f"{block + 1:>5}   {span:<36} {int(counts.min())} to {int(counts.max())}")
     print(f"wrote spectra.npz, spectra.png, eigenvectors.npz and pictures of eigenvectors to {out}")
-    return 0

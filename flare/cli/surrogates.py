@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flare.utils.errors import ConfigError
+from flare.utils.terminal import print_status
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
+    from flare.data.sample import Sample
     from flare.inference.calibration.calibrate import Calibration
     from flare.inference.mesh_inputs import ModelInputs
     from flare.inference.surrogate import Surrogate
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
 def add_weights(parser: ArgumentParser, *, ema: bool = True, device: bool = True) -> None:
     """Add the run folder and the options that choose its weights and their device."""
     parser.add_argument("run", help="run folder")
-    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="which weights")
+    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="weights to use")
     if ema:
         parser.add_argument("--ema", action="store_true", help="use the averaged weights, if the run has them")
     if device:
-        parser.add_argument("--device", default="auto", help="auto, cpu, cuda, ...")
+        parser.add_argument("--device", default="auto", help="device such as cpu; auto is a GPU if there is one")
 
 
 def weights(args: Any) -> dict[str, Any]:
@@ -36,13 +38,9 @@ def add_inputs(parser: ArgumentParser) -> None:
     """Add the input file, and the options for what it lacks."""
     parser.add_argument("input", help="a mesh, or points and input fields (.npz, .csv, folder of .npy)")
     add_set(parser)
-    parser.add_argument(
-        "--place-points",
-        dest="points",
-        default="auto",
-        choices=["auto", "vertices", "surface", "voxels"],
-        help="where to place points on a bare surface such as STL; auto: as in the training data",
-    )
+    help_text = "where to place points on a bare surface such as STL; auto: as in the training data"
+    places = ["auto", "vertices", "surface", "voxels"]
+    parser.add_argument("--place-points", dest="points", default="auto", choices=places, help=help_text)
     parser.add_argument("--spacing", type=float, help="distance of these points; default that of the training points")
 
 
@@ -54,9 +52,7 @@ def add_set(parser: ArgumentParser) -> None:
 
 def add_chunks(parser: ArgumentParser) -> None:
     """Add the options for samples of many points."""
-    parser.add_argument(
-        "--chunk", default="auto", help="points at a time: a number, 'auto', or 'whole'; the result is the same"
-    )
+    parser.add_argument("--chunk", default="auto", help="points at a time, the result is the same: N, auto or whole")
     parser.add_argument("--scratch", help="folder for data that does not fit into memory; default that of --out")
 
 
@@ -85,6 +81,20 @@ def read_inputs(surrogate: Surrogate, args: Any, calibration: Calibration | None
         spacing=args.spacing,
         training_spacing=calibration.spacing if calibration else None,
     )
+
+
+def print_ood_warnings(
+    surrogate: Surrogate, args: Any, sample: Sample, calibration: Calibration | None, **how: Any
+) -> None:
+    """Print a warning if a sample differs from the training data, or that the weights are not calibrated."""
+    from flare.inference.calibration.calibrate import calibrate_command
+
+    if calibration is None:
+        command = calibrate_command(args.run, args.checkpoint, args.get("ema", False))
+        print_status(f"no OOD score: these weights are not calibrated ({command})")
+        return
+    for warning in calibration.warnings(calibration.assess(surrogate, sample, **how)):
+        print_status(f"{args.input}: {warning}")
 
 
 def settings(words: Sequence[str]) -> dict[str, list[float]]:

@@ -10,7 +10,6 @@ from flare.cli.calibrate import calibration_lines
 from flare.train.config import TrainConfig
 from flare.train.presets import preset_names, sequence_presets
 from flare.utils.errors import ConfigError
-from flare.utils.terminal import print_status
 from flare.utils.text import duration
 
 EPILOG = """examples:
@@ -29,6 +28,14 @@ RECIPE = """how to train: fast (Muon; the default without a preset), paper (the 
 is trained in the paper"""
 ALIASES = {"data.batch_size": "--batch-size", "optim.lr": "--lr", "optim.name": "--optimizer"}
 """Setting -> short option."""
+HELP = {
+    "model": "model, see flare models; its options follow, such as --model.channels 64",
+    "minutes": "duration of the whole run, instead of --epochs",
+    "optim.lr": "peak learning rate; default that of the optimizer or preset",
+    "optim.name": "optimizer: adamw, muon, soap, or a registered one; default that of the recipe",
+    "precision": "single precision, or mixed precision with bfloat16 or (on CUDA) float16; default 32",
+}
+"""Setting -> help that is shorter than its docstring, or says more about the command line."""
 GROUPS = {
     "dataset and output": "dataset out preset resume report",
     "model": "model",
@@ -39,7 +46,7 @@ OWN = ("preset", "recipe", "out", "resume", "if_exists", "memory_check", "report
 """Options that are arguments of `flare.train`, not settings."""
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
     """Run the command."""
     parser = make_parser("train", "Train a surrogate, or resume a run.", EPILOG, GROUPS)
     presets = ", ".join([*preset_names(), *sequence_presets()])
@@ -58,19 +65,13 @@ def run(words: Sequence[str]) -> int:
     if dataset is not None and given.get("data", {}).get("path") is not None:
         raise ConfigError(f"the dataset is given twice: {dataset} and --data.path {given['data']['path']}")
     _train(dataset, {name: given.pop(name) for name in OWN if name in given}, given)
-    return 0
 
 
 def _train(dataset: str | None, options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     from flare.train import train
-    from flare.train.signals import Interrupted
     from flare.train.tasks import task_of_run
 
-    try:
-        done = train(dataset, settings=settings, **options)
-    except Interrupted as stop:
-        print_status(f"The run is saved. Resume it with:  flare train --resume {stop.run}")
-        raise SystemExit(stop.exit_code) from None
+    done = train(dataset, settings=settings, **options)
     if not done.result:  # another rank than the first
         return
     result = done.result
@@ -100,7 +101,8 @@ def add_settings(parser: Any, **how: Any) -> None:
         options[alias] = options[f"--{setting}"]
         options[alias].option_strings.insert(0, alias)
     options["--model"].metavar = "NAME"
-    options["--model"].help = "model, see flare models; its options follow, such as --model.channels 64"
+    for setting, text in HELP.items():
+        options[f"--{setting}"].help = text
 
 
 def with_model_name(words: Sequence[str]) -> Iterator[str]:

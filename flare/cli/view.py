@@ -1,4 +1,4 @@
-"""`flare view`: look at a run, a dataset or a file in the browser, or write it to one HTML file."""
+"""`flare view`: show a run, a dataset or a file in the browser, or write it to one HTML file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flare.cli import make_parser, parse
+from flare.cli import count, make_parser, new_path, parse
 from flare.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,38 +19,33 @@ EXAMPLES = """examples:
   flare view runs/demo --out demo.html          the same page as one file that needs no network"""
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str]) -> None:
     """Parse the options, then serve the page or write it to a file."""
-    parser = make_parser("view", "Look at a run, a dataset or a file in the browser.", EXAMPLES)
-    parser.add_argument(
-        "what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ..."
-    )
-    parser.add_argument("--data", help="for a run: another dataset with the same fields")
-    parser.add_argument("--split", help="show only the samples of this split")
-    parser.add_argument("--checkpoint", default="last", choices=["last", "best"], help="for a run: which weights")
-    parser.add_argument("--device", default="auto", help="for a run: auto, cpu, cuda, ...")
-    parser.add_argument("--modes", type=int, default=6, help="for a run: number of leading eigenvectors per head")
-    parser.add_argument("-o", "--out", help="write the page with its data to this HTML file instead of serving it")
-    parser.add_argument(
-        "--samples", type=int, default=3, help="with --out: number of samples; for a run median, best, worst, ..."
-    )
-    parser.add_argument("--only", help="with --out: ids of the samples, such as 17,4,8")
-    parser.add_argument("--port", type=int, default=0, help="port of the server; 0 chooses a free one")
-    parser.add_argument("--no-open", action="store_true", help="print the address without opening a browser")
+    about = "Show a run, a dataset or files in the browser, or write them to one HTML file."
+    parser = make_parser("view", about, EXAMPLES)
+    add = parser.add_argument
+    add("what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ...")
+    add("--data", help="for a run: another dataset with the same fields")
+    add("--split", help="show only the samples of this split")
+    add("--checkpoint", default="last", choices=["last", "best"], help="for a run: which weights")
+    add("--device", default="auto", help="for a run: auto, cpu, cuda, ...")
+    add("--modes", type=count, default=6, help="for a run: number of leading eigenvectors per head")
+    add("-o", "--out", type=new_path, help="write the page with its data to this HTML file instead of serving it")
+    add("--samples", type=count, default=3, help="with --out: number of samples; of a run median, best, worst, ...")
+    add("--ids", help="with --out: ids of the samples, such as 17,4,8")
+    add("--port", type=int, default=0, help="port of the server; default a free one")
+    add("--no-open", action="store_true", help="print the address without opening a browser")
     args = parse(parser, words)
-    if args.modes < 1 or args.samples < 1:
-        raise ConfigError(f"--modes {args.modes} --samples {args.samples}: both must be at least 1")
-    if args.only and not args.out:
-        raise ConfigError("--only chooses the samples for --out; the served page has all samples")
+    if args.ids and not args.out:
+        raise ConfigError("--ids chooses the samples for --out; the served page has all samples")
     try:
-        ids = list(dict.fromkeys(map(int, args.only.split(",")))) if args.only else []
+        ids = list(dict.fromkeys(map(int, args.ids.split(",")))) if args.ids else []
     except ValueError:
-        raise ConfigError(f"--only {args.only}: expected ids of samples, such as 17,4,8") from None
+        raise ConfigError(f"--ids {args.ids}: expected ids of samples, such as 17,4,8") from None
     if args.out:
         _write(args, ids)
     else:
         _serve(_open_source(args), args.port, open_page=not args.no_open)
-    return 0
 
 
 def _open_source(args: Any) -> Source:
@@ -76,11 +71,9 @@ def _open_source(args: Any) -> Source:
 
 
 def _write(args: Any, ids: list[int]) -> None:
-    from flare.utils.files import check_not_existing
     from flare.utils.text import counted
     from flare.view.standalone import choose_samples, write_standalone
 
-    check_not_existing(args.out)  # before a model is loaded
     source = _open_source(args)
     catalogue = write_standalone(source, args.out, ids or choose_samples(source.catalogue(), args.samples))
     size, count = Path(args.out).stat().st_size / 1e6, counted(len(catalogue["samples"]), "sample")

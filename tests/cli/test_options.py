@@ -43,7 +43,7 @@ def test_arguments_in_messages_become_options(message, translated):
 def test_one_sample_is_singular(tmp_path, capsys):
     dataset = ragged_dataset(tmp_path / "data", sizes=[9, 9], test=1)
     page = str(tmp_path / "page.html")
-    assert main(["view", str(dataset.path), "--only", "1", "--out", page]) == 0
+    assert main(["view", str(dataset.path), "--ids", "1", "--out", page]) == 0
     model = {"name": "flare", "channels": 16, "blocks": 1, "heads": 2, "latents": 4}
     run = str(saved_run(Surrogate(model, dataset.schema), tmp_path / "run"))
     assert main(["predict", run, str(dataset.path), "--split", "test", "--out", str(tmp_path / "out")]) == 0

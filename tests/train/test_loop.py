@@ -316,9 +316,7 @@ def test_a_signal_saves_within_the_epoch_and_the_message_says_how_to_resume(
     stopped = tmp_path / "stopped"
     with monkeypatch.context() as patch:
         act_at(patch, 13, lambda: signal.raise_signal(number))
-        with pytest.raises(SystemExit) as stop:
-            main(command(darcy, stopped, log_every=1))
-    assert stop.value.code == code
+        assert main(command(darcy, stopped, log_every=1)) == code
     assert f"flare train --resume {stopped}" in capsys.readouterr().err
     assert position(stopped)["step"] == 14
     resume(stopped)

@@ -196,7 +196,7 @@ def test_an_unknown_sample_writes_no_file(plate, tmp_path):
 
 def test_the_command_does_not_overwrite_a_file(plate, tmp_path, capsys):
     words = ["view", str(plate.run), "--device", "cpu", "--modes", "2", "--out", str(tmp_path / "page.html")]
-    assert main([*words, "--only", "3,4"]) == 0
+    assert main([*words, "--ids", "3,4"]) == 0
     assert "2 samples" in capsys.readouterr().out
     before = (tmp_path / "page.html").read_bytes()
     assert main(words) == 2
@@ -211,8 +211,8 @@ def test_the_command_does_not_overwrite_a_file(plate, tmp_path, capsys):
         (["nowhere.vtu"], "nowhere.vtu"),
         (["nowhere", "--data", "x"], "--data"),
         (["nowhere.csv", "--split", "test"], "--split"),
-        (["nowhere", "--only", "1"], "--only"),
-        (["nowhere", "--out", "p.html", "--only", "1,b"], "--only 1,b"),
+        (["nowhere", "--ids", "1"], "--ids"),
+        (["nowhere", "--out", "p.html", "--ids", "1,b"], "--ids 1,b"),
         (["nowhere", "--modes", "0"], "--modes 0"),
         (["nowhere", "--opne"], "--opne"),
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flare.cli import make_parser, parse, with_options
+from flare.cli import make_parser, new_path, parse, with_options
 from flare.cli.data import open_dataset
 from flare.utils.errors import ConfigError, DataError
 from flare.utils.terminal import print_status
@@ -21,22 +21,20 @@ OPTIONS = {name: f"--{name.replace('_', '-')}" for name in ("fix", "exclude", "g
 """Argument -> option of `flare data check` and `flare data import` that remedies mention."""
 
 
-def check_command(words: Sequence[str]) -> int:
+def check_command(words: Sequence[str]) -> None:
     """Run `flare data check`."""
     from flare.data.checks.check import check_dataset, check_files
     from flare.data.checks.sample_checks import write_findings
     from flare.data.dataset import Dataset, looks_like_dataset
     from flare.sequence.checks import check_sequences
-    from flare.utils.files import check_not_existing
 
     parser = make_parser("data check", "Check a dataset, or files before they are imported.")
-    parser.add_argument("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
-    parser.add_argument("--fix", metavar="FOLDER", help="write a copy of the dataset without what cannot be right")
-    parser.add_argument("--all", action="store_true", help=f"show all findings, not only the first {MOST_SHOWN}")
-    parser.add_argument("--csv", metavar="FILE", help="write all findings to a table: where, what, count, first, fix")
+    add = parser.add_argument
+    add("folder", help="dataset folder; or folder, file or 'pattern' of simulation files")
+    add("--fix", type=new_path, metavar="FOLDER", help="write a copy without invalid points, cells and samples")
+    add("--all", action="store_true", help=f"show all findings, not only the first {MOST_SHOWN}")
+    add("--csv", type=new_path, metavar="FILE", help="write a table of all findings: where, what, count, first, fix")
     args = parse(parser, words)
-    for path in filter(None, (args.fix, args.csv)):
-        check_not_existing(path)
     dataset = open_dataset(args.folder) if looks_like_dataset(args.folder) else None
     if args.fix and not isinstance(dataset, Dataset):
         raise ConfigError(f"--fix is for datasets of fields, which {args.folder} is not; import files first")
@@ -51,14 +49,14 @@ def check_command(words: Sequence[str]) -> int:
     notes = [finding for finding in found if not finding.serious]
     if notes:
         print_status(f"notes on {_list_findings(args.folder, notes, most)}")
-    if args.fix and isinstance(dataset, Dataset):
-        if serious:
-            print_status(_list_findings(args.folder, serious, most))
-        return _fix(dataset, args.fix, most)
-    if serious:
+    if serious and not args.fix:
         raise DataError(_list_findings(args.folder, serious, most))
-    print(f"{args.folder}: nothing serious; {counted(len(notes), 'note')}")
-    return 0
+    if serious:
+        print_status(_list_findings(args.folder, serious, most))
+    if args.fix and isinstance(dataset, Dataset):
+        _fix(dataset, args.fix, most)
+    else:
+        print(f"{args.folder}: nothing serious; {counted(len(notes), 'note')}")
 
 
 def _list_findings(folder: str, found: Sequence[Finding], most: int) -> str:
@@ -67,7 +65,7 @@ def _list_findings(folder: str, found: Sequence[Finding], most: int) -> str:
     return "\n  ".join([f"{folder}: {len(found)} finding(s)", *shown, *more])
 
 
-def _fix(dataset: Dataset, out: str, most: int) -> int:
+def _fix(dataset: Dataset, out: str, most: int) -> None:
     """Write a fixed copy. Serious findings in the copy, such as a field that is zero everywhere, are an error."""
     from flare.data.checks.check import check_dataset
     from flare.data.checks.fixes import fix_dataset
@@ -78,4 +76,3 @@ def _fix(dataset: Dataset, out: str, most: int) -> int:
     left = [finding for finding in check_dataset(fixed) if finding.serious]
     if left:
         raise DataError(f"some findings cannot be fixed. {_list_findings(out, left, most)}")
-    return 0

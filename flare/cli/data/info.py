@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flare.data.dataset import Dataset
 
 
-def info_command(words: Sequence[str]) -> int:
+def info_command(words: Sequence[str]) -> None:
     """Run `flare data info`."""
     from flare.data.dataset import Dataset
     from flare.sequence.checks import describe_sequences
@@ -28,7 +28,6 @@ def info_command(words: Sequence[str]) -> int:
     for key, value in dataset.about["provenance"].items():
         print(f"{key}: {format_record(value)}")
     print(f"fingerprint: {dataset.fingerprint}")
-    return 0
 
 
 def _describe_fields(dataset: Dataset) -> None:
@@ -46,7 +45,7 @@ def _describe_fields(dataset: Dataset) -> None:
     Console().print(table)
 
 
-def card_command(words: Sequence[str]) -> int:
+def card_command(words: Sequence[str]) -> None:
     """Run `flare data card`."""
     from flare.data.benchmarks.cards import as_markdown, card, card_names, datasets_page
 
@@ -62,13 +61,12 @@ def card_command(words: Sequence[str]) -> int:
             print(f"{known:<{width}}  {card(known).summary}")
     else:
         print(as_markdown(card(args.name)), end="")
-    return 0
 
 
-def report_command(words: Sequence[str]) -> int:
+def report_command(words: Sequence[str]) -> None:
     """Run `flare data report`."""
     from flare.data.dataset import Dataset
 
     parser = make_parser("data report", "Write gallery.png and statistics.html into the folder of a dataset.")
     parser.add_argument("folder", help="dataset folder")
-    return show_dataset(Dataset(parse(parser, words).folder))
+    show_dataset(Dataset(parse(parser, words).folder))

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flare.cli import make_parser, parse
+from flare.cli import make_parser, new_path, parse
 
 
-def export_command(words: Sequence[str]) -> int:
+def export_command(words: Sequence[str]) -> None:
     """Run `flare data export`."""
     from flare.data.benchmarks.export_lpbf import export_lpbf
     from flare.data.dataset import Dataset
 
     parser = make_parser("data export", "Export an lpbf dataset in the layout of the published files, to share it.")
     parser.add_argument("dataset", help="dataset folder")
-    parser.add_argument("-o", "--out", required=True, help="folder to write; it must not exist")
+    parser.add_argument("-o", "--out", type=new_path, required=True, help="folder to write")
     parser.add_argument("--licence", default="mit", help="license of the data, as the hub abbreviates it")
     args = parse(parser, words)
     rows = export_lpbf(Dataset(args.dataset), args.out, licence=args.licence)
     print(f"{args.out}: {len(rows):,} parts, {sum(row['num_nodes'] for row in rows):,} nodes; dataset card: README.md")
-    return 0
 
 
-def upload_command(words: Sequence[str]) -> int:
+def upload_command(words: Sequence[str]) -> None:
     """Run `flare data upload`."""
     from flare.data.benchmarks.hub import upload
 
@@ -33,4 +32,3 @@ def upload_command(words: Sequence[str]) -> int:
     parser.add_argument("--private", type=bool, default=False, help="create a repository that only you can see")
     args = parse(parser, words)
     print(upload(args.folder, args.to, private=args.private))
-    return 0
