@@ -25,9 +25,9 @@ in its place, data of a user."""
 
 INTRODUCTION = """# Datasets
 
-Each benchmark has two sources with the same fields, so presets work with either: the published files, and data made by
-our [solver](solvers.md) of the same equations. Only DrivAerML has no solver; `car-potential` is its stand-in. This page is
-generated from the cards in `flare/data/benchmarks/cards` by `flare data card --all`.
+Each benchmark has two sources with the same fields, so presets work with either: the published files, and data
+made by our [solver](solvers.md) of the same equations. Only DrivAerML has no solver; `car-potential` is its
+stand-in. This page is generated from the cards in `flare/data/benchmarks/cards` by `flare data card --all`.
 
 ## Generate
 
@@ -38,15 +38,15 @@ flare data info data/darcy
 flare data check data/darcy
 ```
 
-Sample i depends on (seed, i) alone, so the files have the same bytes for any number of workers and on a dask cluster
-(`--scheduler tcp://host:8786`, with the extra `flare-engine[dask]`). A job that was stopped resumes with the same command.
-The folder also gets `gallery.png`, a picture of some samples, and `statistics.html`: ranges, histograms, residuals, samples
-that were drawn again, and statistics beside those of the published files.
+Sample i depends on (seed, i) alone, so the files have the same bytes for any number of workers and on a dask
+cluster (`--scheduler tcp://host:8786`, with the extra `flare-engine[dask]`). A job that was stopped resumes with
+the same command. The folder also gets `gallery.png`, a picture of some samples, and `statistics.html`: ranges,
+histograms, residuals, samples that were drawn again, and statistics beside those of the published files.
 
 | | points | options |
 |---|---|---|
-| `darcy` | 85 × 85 | `--grid canonical` (as published) or `node` (exactly zero at the border); `--resolution`, `--stride` |
-| `elasticity` | 972 | `--material linear` or `rubber` (finite strain); `--fine` solves on 16 times as many elements |
+| `darcy` | 85 × 85 | `--grid canonical` (as published) or `node` (zero at the border); `--resolution`; `--stride` |
+| `elasticity` | 972 | `--material linear` or `rubber` (finite strain); `--fine`, 16 times as many elements |
 | `airfoil` | 221 × 51 | `--resolution full` or `half`, several times faster; `--stride`; `--residual` |
 | `pipe` | 129 × 129 | `--nodes 65`, several times faster; `--stride`; `--viscosity` |
 | `lpbf` | 736 to 47,542 | see [metal printing](../applications/metal-printing.md) |
@@ -61,9 +61,9 @@ flare data download lpbf --out data/lpbf
 flare data read lpbf --folder LPBF_FLARE --train 100 --test 20 --out data/lpbf-small
 ```
 
-`download` gets the archive from the hub (with the extra `flare-engine[hub]`), verifies its checksum and reads it; an
-interrupted download resumes. `read` uses files on your machine. File names, sizes and splits are options with the published
-values as defaults. Nothing is unpickled.
+`download` gets the archive from the hub (with the extra `flare-engine[hub]`), verifies its checksum and reads it;
+an interrupted download resumes. `read` uses files on your machine. File names, sizes and splits are options with
+the published values as defaults. Nothing is unpickled.
 """
 
 
