@@ -154,7 +154,7 @@ def pictures(run: str, folder: Path = IMAGES) -> None:
         box = page.locator(".stage").first.bounding_box()
         page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 0.4 * box["height"])
         page.wait_for_selector("#readout:not([hidden])")
-        page.screenshot(path=folder / "view-run.png")
+        page.screenshot(path=folder / "view.png")
         page.click("#spectra-button")
         page.wait_for_selector(".heads")
         page.wait_for_selector(READY)

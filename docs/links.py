@@ -1,4 +1,4 @@
-"""A hook of the site: replaces links to files of the repository that are not pages by the names of those files."""
+"""A hook of the site: links to notebooks lead to their pages; other files of the repository are named."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         text, path = link.groups()
         if path in PAGES:
             return f"[{text}]({'../' * (depth - 1)}{PAGES[path]})"
+        if path.endswith(".ipynb"):
+            return f"[{text}]({'../' * (depth - 1)}{path.removesuffix('ipynb')}md)"
         return f"`{path}`" if path.rstrip("/").endswith(text.strip("`/")) else f"{text} (`{path}`)"
 
     return re.sub(rf"\[([^\]]+)\]\((?:\.\./){{{depth}}}([^)]+)\)", converted, markdown)

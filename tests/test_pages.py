@@ -41,17 +41,19 @@ NEEDS = {
     "points flow.code car.code part.csv=in-the-plane.csv",
     "docs/concepts/baselines.md": "data/darcy data/darcy-small",
     "docs/how-to/predict.md": "runs/demo data/mine runs/mine part.vtu=plate.vtu part.stl=surface.stl points "
-    "part.csv=in-space.csv points.csv=in-space.csv",
+    "part.csv=in-space.csv points.csv=in-space.csv wing.vtu=plate.vtu runs/wings",
     "docs/paper/reproduce.md": "results/records",
     "docs/how-to/sensitivities.md": "runs/demo runs/car=runs/mine car.vtu=plate.vtu "
     "runs/wings part.vtp=plate.vtp examples",
     "docs/how-to/serve.md": "runs/demo points.csv=in-the-plane.csv part.vtu=sheet.vtu",
     "docs/concepts/spectra.md": "data/elasticity-demo runs/demo",
-    "docs/how-to/train.md": "data/darcy data/other=data/darcy my/settings.yaml=settings.yaml points.npz=flow.npz",
+    "docs/how-to/train.md": "data/darcy data/mine my/settings.yaml=settings.yaml",
     "docs/how-to/view.md": "data/elasticity-demo runs/demo data/other=data/elasticity-demo part.vtu=plate.vtu",
     "docs/start/first-dataset.md": "",
-    "docs/how-to/import.md": "results part.vtu=plate.vtu part.stl=surface.stl points.csv=in-space.csv "
-    "wing.vtu=plate.vtu runs/wings",
+    "docs/how-to/import.md": "results part.vtu=plate.vtu",
+    "docs/how-to/check.md": "data/mine results",
+    "docs/how-to/error-bars.md": "data/many runs/mine=runs/many part.vtu=plate.vtu",
+    "docs/how-to/gpu.md": "data/mine data/darcy data/drivaerml-1m=data/mine",
 }
 """Page -> what must lie in the folder for its commands and blocks; see tests/shelf.py."""
 
@@ -126,7 +128,7 @@ NOT_RUN = {
     "flare data upload": "sends files to the hub; tests/data/benchmarks/test_lpbf_files.py runs it against a small one",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
     "flare train --preset pipe": "the same",
-    "flare train --data.path data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
+    "flare train data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
     "flare train --preset darcy --recipe fast --minutes": "the same",
     "flare train --resume runs/mine --epochs": "tests/train/test_loop.py extends runs",
 }
@@ -134,7 +136,7 @@ NOT_RUN = {
 
 SLOW = {
     *(f"docs/applications/{name}.md" for name in ("cars", "metal-printing", "sequences")),
-    *(f"docs/how-to/{name}.md" for name in ("large-meshes", "train", "troubleshooting", "view")),
+    *(f"docs/how-to/{name}.md" for name in ("gpu", "large-meshes", "train", "troubleshooting", "view")),
     *("docs/concepts/baselines.md", "docs/paper/discrepancies.md", "docs/paper/reproduce.md"),
     *(name_of(page) for page in PAGES if name_of(page).startswith("docs/results/")),
 }

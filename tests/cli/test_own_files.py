@@ -16,7 +16,7 @@ from flare.view.runs import RunSource
 from tests.cli.test_bad_input import fails
 from tests.meshes import folder_of_plates, plate, pv, same
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "import.md"
+GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 SMALLER = ["--model.channels=16", "--model.blocks=1", "--model.heads=4", "--model.latents=8", "--epochs=12"]
 SMALLER += ["--model.kv_depth=0", "--model.ffn_depth=0", "--data.batch_size=4", "--optim.lr=3e-3", "--device=cpu"]
 SMALLER += ["--no-report"]
@@ -24,7 +24,7 @@ SMALLER += ["--no-report"]
 
 def five_commands():
     """The first commands of the page, as printed."""
-    block = re.search(r"```\n(flare data import.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    block = re.search(r"```bash\n(flare data import.*?)```", (GUIDES / "import.md").read_text(), re.DOTALL)[1]
     return [line for line in block.splitlines() if line.startswith("flare ")]
 
 
@@ -76,7 +76,7 @@ def test_the_other_predictions_of_the_page_run_as_printed(folder, tmp_path, monk
     words = ["data", "import", str(folder_of_plates(tmp_path / "files", 12)), "--target", "pressure"]
     assert main([*words, "--input", "speed", "--out", "data/wings"]) == 0
     assert main(["train", "--data.path", "data/wings", *SMALLER, "--epochs=1", "--out", "runs/wings"]) == 0
-    section = PAGE.read_text().split("## Predictions on parts")[1].split("\n## ")[0]
+    section = (GUIDES / "predict.md").read_text().split("## Predictions on parts")[1].split("\n## ")[0]
     commands = [line for line in section.splitlines() if line.startswith("flare ")]
     assert len(commands) == 4
     for line in commands:
