@@ -1,4 +1,4 @@
-"""A hook of the site: links to notebooks lead to their pages; other files of the repository are named."""
+"""A hook of the site: links to notebooks, CONTRIBUTING and CHANGELOG lead to their pages; other files are named."""
 
 from __future__ import annotations
 
