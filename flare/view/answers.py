@@ -6,7 +6,7 @@
     samples/{id}/spectra                   eigenvalues of every block and head
     samples/{id}/modes/{block}/{head}      eigenvectors of one
 
-All but the first are safetensors; docs/how-to/view.md describes their content.
+All but the first are safetensors; docs/reference/viewer.md describes their content.
 """
 
 from __future__ import annotations

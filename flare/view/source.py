@@ -1,4 +1,4 @@
-"""The interface between the page and the data it shows; docs/how-to/view.md describes it."""
+"""The interface between the page and the data it shows; docs/reference/viewer.md describes it."""
 
 from __future__ import annotations
 

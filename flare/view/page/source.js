@@ -1,4 +1,4 @@
-// Requests data from elements of this file or from a server; docs/how-to/view.md describes the requests.
+// Requests data from elements of this file or from a server; docs/reference/viewer.md describes the requests.
 // Another server is chosen by its address:  index.html?source=/v1/runs/wing/view/#token=…
 
 const embedded = new Map(
