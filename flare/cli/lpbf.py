@@ -61,16 +61,8 @@ def _simulate(words: Sequence[str]) -> None:
     plates = _temperatures(args.plates) if args.report else []
     for temperature in plates:
         process.with_plate_temperature(temperature)  # fails early for an invalid temperature
-    setup = prepare(
-        args.part,
-        process,
-        mode=args.mode,
-        voxel=args.voxel,
-        layers=args.layers,
-        unit=args.unit,
-        longest=60.0 if args.scale == "fit" else None,
-        up=args.up,
-    )
+    how = {name: args[name] for name in ("mode", "voxel", "layers", "unit", "up")}
+    setup = prepare(args.part, process, **how, longest=60.0 if args.scale == "fit" else None)
     print_status(_describe(setup))
     for note in setup.notes:
         print_status(f"note: {note}")
@@ -86,9 +78,7 @@ def _simulate(words: Sequence[str]) -> None:
         summary = job.run(
             setup,
             path,
-            mesh=args.mesh,
-            series=args.series,
-            steps=args.steps,
+            **{name: args[name] for name in ("mesh", "series", "steps")},
             fields=FIELDS if args.fields == "all" else [word.strip() for word in args.fields.split(",")],
             post_process=report if args.report else None,
             post_process_settings={"report": args.report, "plates": plates, "exaggerate": args.exaggerate},
@@ -175,7 +165,7 @@ def _part(words: Sequence[str]) -> None:
 
 
 def _processes(words: Sequence[str]) -> None:
-    about = "Show built-in machines and materials. With a name: print its file, to make your own from."
+    about = "Show built-in machines and materials; with a name, print its file as a template for your own."
     parser = make_parser("lpbf processes", about)
     parser.add_argument("name", nargs="?", help="name of a process")
     name = parse(parser, words).name

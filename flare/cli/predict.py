@@ -98,8 +98,8 @@ def _predict_arrays(surrogate: Surrogate, args: Any, how: dict[str, Any]) -> Non
     from flare.inference.chunked import predict_into, prediction_progress
 
     schema, sample = surrogate.schema, read_inputs(surrogate, args).sample
-    count = len(sample.values[schema.points])
-    with mapped_outputs(args.out, schema, count) as outputs, prediction_progress(surrogate, count) as update:
+    points = len(sample.values[schema.points])
+    with mapped_outputs(args.out, schema, points) as outputs, prediction_progress(surrogate, points) as update:
         predict_into(surrogate, sample, outputs, done=update, **how)
         for name, values in outputs.items():
             span = with_unit(f"{values.min():.6g} to {values.max():.6g}", surrogate.units[name])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flare.cli import count
 from flare.utils.errors import ConfigError
 from flare.utils.terminal import print_status
 
@@ -52,21 +53,26 @@ def add_set(parser: ArgumentParser) -> None:
 
 def add_chunks(parser: ArgumentParser) -> None:
     """Add the options for samples of many points."""
-    parser.add_argument("--chunk", default="auto", help="points at a time, the result is the same: N, auto or whole")
+    parser.add_argument(
+        "--chunk", type=chunk_size, default="auto", help="points at a time, the result is the same: N, auto or whole"
+    )
     parser.add_argument("--scratch", help="folder for data that does not fit into memory; default that of --out")
+
+
+def chunk_size(text: str) -> int | str:
+    """Parse a number of points, `auto` or `whole`."""
+    return text if text in ("auto", "whole") else count(text)
 
 
 def chunks(args: Any) -> dict[str, Any]:
     """Return the values of the options of `add_chunks`, as keyword arguments of a prediction."""
     from flare.utils.files import nearest_folder
 
-    chunk, scratch = args.chunk, args.scratch
-    if chunk not in ("auto", "whole") and (not chunk.isdigit() or int(chunk) == 0):
-        raise ConfigError(f"--chunk {chunk}: use a number of points, auto, or whole")
+    scratch = args.scratch
     if scratch and not (Path(scratch).is_dir() and os.access(scratch, os.W_OK)):
         raise ConfigError(f"--scratch {scratch} is not a writable folder")
     # Not the folder of the system, which is often in memory.
-    return {"chunk": int(chunk) if chunk.isdigit() else chunk, "scratch": Path(scratch or nearest_folder(args.out))}
+    return {"chunk": args.chunk, "scratch": Path(scratch or nearest_folder(args.out))}
 
 
 def read_inputs(surrogate: Surrogate, args: Any, calibration: Calibration | None = None) -> ModelInputs:

@@ -20,21 +20,21 @@ EXAMPLES = """examples:
 
 
 def run(words: Sequence[str]) -> None:
-    """Parse the options, then serve the page or write it to a file."""
+    """Run the command."""
     about = "Show a run, a dataset or files in the browser, or write them to one HTML file."
     parser = make_parser("view", about, EXAMPLES)
     add = parser.add_argument
     add("what", help="run folder, dataset folder, or files that `flare data import` reads: VTU, STL, CSV, ...")
     add("--data", help="for a run: another dataset with the same fields")
     add("--split", help="show only the samples of this split")
-    add("--checkpoint", default="last", choices=["last", "best"], help="for a run: which weights")
-    add("--device", default="auto", help="for a run: auto, cpu, cuda, ...")
+    add("--checkpoint", default="last", choices=["last", "best"], help="for a run: weights to use")
+    add("--device", default="auto", help="for a run: device such as cpu; auto is a GPU if there is one")
     add("--modes", type=count, default=6, help="for a run: number of leading eigenvectors per head")
     add("-o", "--out", type=new_path, help="write the page with its data to this HTML file instead of serving it")
     add("--samples", type=count, default=3, help="with --out: number of samples; of a run median, best, worst, ...")
     add("--ids", help="with --out: ids of the samples, such as 17,4,8")
     add("--port", type=int, default=0, help="port of the server; default a free one")
-    add("--no-open", action="store_true", help="print the address without opening a browser")
+    add("--open", type=bool, default=True, help="open the page in a browser")
     args = parse(parser, words)
     if args.ids and not args.out:
         raise ConfigError("--ids chooses the samples for --out; the served page has all samples")
@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> None:
     if args.out:
         _write(args, ids)
     else:
-        _serve(_open_source(args), args.port, open_page=not args.no_open)
+        _serve(_open_source(args), args.port, open_page=args.open)
 
 
 def _open_source(args: Any) -> Source:
@@ -76,8 +76,8 @@ def _write(args: Any, ids: list[int]) -> None:
 
     source = _open_source(args)
     catalogue = write_standalone(source, args.out, ids or choose_samples(source.catalogue(), args.samples))
-    size, count = Path(args.out).stat().st_size / 1e6, counted(len(catalogue["samples"]), "sample")
-    print(f"{args.out}: {count}, {size:.1f} MB, needs no network")
+    size, samples = Path(args.out).stat().st_size / 1e6, counted(len(catalogue["samples"]), "sample")
+    print(f"{args.out}: {samples}, {size:.1f} MB, needs no network")
     if catalogue["spectra"] and not catalogue["spectra"]["painted"]:
         print("Eigenvectors are left out because of their size; reduce --samples or --modes to include them.")
 
