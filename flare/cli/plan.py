@@ -80,7 +80,7 @@ def _training_workload(args: Any) -> Workload:
     batch = args.batch if args.batch is not None else math.ceil(config.data.batch_size / config.optim.accumulate)
     precision = args.precision or config.precision
     if precision == "16" and args.device == "cpu":
-        print_status("precision 16 needs a GPU; planning for 32, which runs on a CPU use instead")
+        print_status("precision 16 needs a GPU; planning for precision 32, which a CPU run uses instead")
         precision = "32"
     by_points = args.ranks_share == "points"
     return Workload(
