@@ -53,13 +53,11 @@ def add_set(parser: ArgumentParser) -> None:
 
 def add_chunks(parser: ArgumentParser) -> None:
     """Add the options for samples of many points."""
-    parser.add_argument(
-        "--chunk", type=points_at_a_time, default="auto", help="points at a time, the result is the same: N, auto or whole"
-    )
+    parser.add_argument("--chunk", type=points_per_chunk, default="auto", help="points at a time: N, auto or whole")
     parser.add_argument("--scratch", help="folder for data that does not fit into memory; default that of --out")
 
 
-def points_at_a_time(text: str) -> int | str:
+def points_per_chunk(text: str) -> int | str:
     """Parse a number of points, `auto` or `whole`."""
     return text if text in ("auto", "whole") else count(text)
 
