@@ -37,7 +37,8 @@ def relative_l2(
         Errors ||prediction − target|| / ||target||, shape [B, fields]. They are inf or NaN if a target is zero
         everywhere; datasets with such samples are refused when a run begins.
     """
-    difference, target = prediction - target, target + offset if offset else target
+    difference = prediction - target
+    target = (target + offset if offset else target).to(difference.dtype)
     if mask is not None:
         difference, target = (t.masked_fill(~mask[..., None], 0) for t in (difference, target))
     fields = [prediction.shape[-1]] if widths is None else list(widths)
