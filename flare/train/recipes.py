@@ -62,7 +62,7 @@ def resolve_config(
         record = with_model(record, name, model or own, recipe_model)
         overrides.pop("model.name", None)
     if recipe == "fast" or (recipe is None and path is None):
-        record = with_fast_recipe(record, name)
+        record = with_fast_recipe(record, name, overrides)
     if "optim.name" in overrides:
         record = with_optimizer(record, overrides["optim.name"])
     if model_name(record) in ADAPTERS:
@@ -110,15 +110,21 @@ def with_optimizer(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**settings, "optim": kept | {"name": name}}
 
 
-def with_fast_recipe(settings: Mapping[str, Any], preset_name: str) -> dict[str, Any]:
+def with_fast_recipe(
+    settings: Mapping[str, Any], preset_name: str, overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return settings with the fast recipe, `configs/recipes/fast.yaml`, instead of the paper's.
 
     Args:
         settings: Settings of a preset, for any model.
         preset_name: Name of a built-in preset, for which the recipe may have its own settings; or empty.
+        overrides: Dotted settings that will replace those of the recipe. Points are not subsampled if one of them, or
+            the model, needs whole samples.
     """
     record = read_mapping(preset_folder() / "recipes" / "fast.yaml")
-    for part in (record[ALL], record.get(preset_name, {})):
+    given = dict(dotted(settings)) | dict(overrides or {})
+    whole = not predicts_fields(settings) or given.get("model.grid") or (overrides or {}).get("loss.gradient_weight")
+    for part in (record[ALL], *([] if whole else [record["subsampling"]]), record.get(preset_name, {})):
         if "name" in part.get("optim", {}):
             settings = with_optimizer(settings, part["optim"]["name"])
         for section, value in part.items():

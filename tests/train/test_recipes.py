@@ -90,6 +90,19 @@ def test_a_common_recipe_changes_the_model_alone():
     assert common.optim != own.optim
 
 
+def test_the_fast_recipe_draws_points_unless_all_points_are_needed():
+    assert resolve_config().data.subsample == 1024
+    darcy = resolve_config(preset="darcy", recipe="fast")
+    assert (darcy.data.subsample, darcy.loss.gradient_weight) == (1024, 0.0)
+    assert resolve_config(preset="darcy", recipe="fast", settings={"data.subsample": None}).data.subsample is None
+    weighted = resolve_config(preset="darcy", recipe="fast", settings={"loss.gradient_weight": 0.1})
+    assert (weighted.data.subsample, weighted.loss.gradient_weight) == (None, 0.1)
+    on_grid = resolve_config(recipe="fast", settings={"model": {"name": "transolver", "grid": [85, 85]}})
+    assert on_grid.data.subsample is None
+    assert resolve_config(preset="lra/listops", recipe="fast").data.subsample is None
+    assert resolve_config(preset="darcy").data.subsample is None
+
+
 def test_an_unknown_model_is_refused():
     with pytest.raises(ConfigError, match=r"'transolvr'.*'transolver'"):
         settings("darcy", "transolvr")
