@@ -201,6 +201,7 @@ def test_formulas_become_mathml_and_code_stays():
     html = hook.on_page_content(html)
     assert html.count("<math ") == 2
     assert "<mfrac>" in html
+    assert "<mi>softmax</mi>" in html
     assert 'display="block"' in html
     assert "<code>$HOME</code> costs $5." in html
 
