@@ -104,6 +104,7 @@ SMALLER = {
     "flare train --preset drivaer-1m --precision": f"{FIELDS} --data.subsample_from 50",
     "flare train --preset lra/listops": f"{TOKENS} --model.latents 4",
     "flare train --preset lra/pathfinder --model.attention performer": f"{TOKENS} --model.features 8",
+    "flare train --preset lra/text": f"{TOKENS} --model.latents 4",
     "flare train --preset lra/listops --model.attention performer": f"{TOKENS} --model.features 8",
     "flare view": "--no-open",
     "torchrun --nproc-per-node 2": FIELDS,
