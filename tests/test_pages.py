@@ -26,8 +26,7 @@ from tests.shelf import Shelf
 pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
 
 NEEDS = {
-    "README.md": "data/brackets points.csv=flow.csv part.csv=loaded.csv part.stl=printable.stl runs/demo results "
-    "part.vtu=plate.vtu",
+    "README.md": "results part.vtu=plate.vtu runs/mine",
     "docs/applications/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
     "docs/benchmarks/datasets.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts",
