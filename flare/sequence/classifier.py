@@ -43,7 +43,7 @@ class Classifier(Learner):
 
     def __init__(self, model: Mapping[str, Any], schema: SequenceSchema, *, masks: bool = True) -> None:
         super().__init__()
-        _check_settings(model)
+        check_model_settings(model)
         self.model, self.schema, self.masks = dict(model), schema, masks
         sizes = {key: value for key, value in model.items() if key not in ("name", "length")}
         self.length = model_length(model, schema)
@@ -109,7 +109,8 @@ def model_length(model: Mapping[str, Any], schema: SequenceSchema) -> int:
     return length
 
 
-def _check_settings(model: Mapping[str, Any]) -> None:
+def check_model_settings(model: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if a model does not read sequences, or has a setting that its attention does not know."""
     if model["name"] != NAME:
         raise ConfigError(f"model.name={model['name']!r} does not read sequences; use model.name={NAME}")
     attention = str(model.get("attention", "flare"))

@@ -18,7 +18,7 @@ from flare.data.batching import BatchPlan
 from flare.sequence.baselines import Samples, compare_accuracy, standard_error, trivial_baselines
 from flare.sequence.batch import TokenBatch, evaluation_batches, training_batches
 from flare.sequence.checks import check_ranges
-from flare.sequence.classifier import Classifier, load_classifier, model_length, predicted_class
+from flare.sequence.classifier import Classifier, check_model_settings, load_classifier, model_length, predicted_class
 from flare.sequence.store import SequenceDataset
 from flare.train.config import DataConfig, LossConfig, TrainConfig
 from flare.train.distributed.ranks import ALONE
@@ -40,6 +40,7 @@ class ClassTask:
 
     def __init__(self, config: TrainConfig) -> None:
         data = config.data
+        check_model_settings(config.model)
         _refuse_field_settings(config)
         self.data, self.dataset = data, SequenceDataset(data.path)
         check_ranges(self.dataset)
