@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder of the record; by default only a whole run is kept")
     chosen = parser.parse_args(arguments)
     native.require()
-    print(f"{'points':>9} {'contender':<10} {'output':>8} {'gradient':>9}")
+    print(f"{'points':>9} {'variant':<10} {'output':>8} {'gradient':>9}")
     block, rows = make_block(), []
     for points in POINTS[:2] if chosen.quick else POINTS:
         x = torch.randn(1, points, SIZES["channels"])

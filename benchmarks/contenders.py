@@ -45,7 +45,7 @@ Call = Callable[[], Sequence[Tensor]]
 
 
 def make(level: str, size: Size, contender: str, *, training: bool) -> Call:
-    """What to time; it returns what it computed. The seed gives all contenders the same weights and inputs."""
+    """Return the call to time, which returns its result. The seed gives all variants the same weights and inputs."""
     torch.manual_seed(0)
     if "mixer" in level:
         qkv = mixer_inputs(size, safe=level == "safe mixer")

@@ -55,7 +55,7 @@ def time_steps(size: Size, steps: int) -> Row:
 
 def compare(names: Sequence[str]) -> list[Row]:
     print("Peak memory of one training step ...")
-    print(f"{'':<18} {'contender':<10} {'MiB':>9} {'of eager':>9}")
+    print(f"{'':<18} {'variant':<10} {'MiB':>9} {'of eager':>9}")
     rows: list[Row] = []
     for level, contenders in CONTENDERS.items():
         # A reference mixer of 100k points would take tens of GB.

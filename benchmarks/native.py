@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/native.py --only model Darcy     a part of it
     .venv/bin/python benchmarks/native.py --quick                Elasticity, a few rounds, nothing compiled
 
-All contenders take turns in one process and have the same weights; times are medians: CPU time with one thread, wall
-time with two. A training step is forward and backward. `operations.py` tells what GFLOP/s count. `of peak` is the time
+All variants take turns in one process and have the same weights; times are medians: CPU time with one thread, wall
+time with two. A training step is forward and backward. `operations.py` defines GFLOP/s. `of peak` is the time
 that work would take at the machine's peak, which is measured first (`peak.py`), over the time it took.
 """
 
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def compare(level: str, name: str, mode: str, rounds: int | None, compiled: bool, peaks: list[Row]) -> list[Row]:
-    """One row per number of threads and contender."""
+    """Return one row per number of threads and variant."""
     size, training = SIZES[name], mode == MODES[1]
     compiled = compiled and size.compiled and level in ("block", "model")  # the parts are compiled within these
     contenders = ("eager", "compiled", "native") if compiled else ("eager", "native")

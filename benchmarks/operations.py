@@ -1,6 +1,6 @@
 """Useful floating-point operations and exponentials of an MLP, a mixer, a block, a model: by formula, in one place.
 
-All contenders are credited with the same work, so their GFLOP/s compare as their times do. Per point, with C channels,
+All variants are credited with the same work, so their GFLOP/s compare as their times do. Per point, with C channels,
 H heads and M latents per head:
 
   Linear  2 in out operations.

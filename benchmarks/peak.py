@@ -39,7 +39,7 @@ def _row(program: Path, threads: int) -> dict[str, Any]:
 
 
 def report() -> list[dict[str, Any]]:
-    """Measure, and say what came out."""
+    """Measure the peak and print it."""
     print("Measuring the machine's peak ...", flush=True)
     rows = measure()
     for row in rows:

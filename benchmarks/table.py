@@ -126,7 +126,7 @@ def verdict(record: Record) -> str:
 
 def origin(record: Record) -> str:
     facts = record["environment"]
-    processor = facts["processor"].rsplit(",", 1)[0]  # the threads are told in the tables
+    processor = facts["processor"].rsplit(",", 1)[0]  # the tables state the threads
     return f"*{processor}, {facts['memory']}, torch {facts['torch']}, commit {facts['commit']}.*"
 
 

@@ -1,4 +1,4 @@
-"""Links lead somewhere, examples do what they say; slowly: `make demo` keeps its promise."""
+"""Links are valid and examples run as documented. Slow: `make demo` gives the documented result."""
 
 import importlib.util
 import json

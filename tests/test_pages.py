@@ -163,7 +163,7 @@ def reason_not_to_run(command):
 
 
 def outputs(command):
-    """Files and folders that a command says it writes, of several grids the first."""
+    """Return the files and folders that the options of a command name; of several grids, only the first."""
     names = re.findall(r" (?:--out|--png|--html|--fix|-o|>)[ =](\S+)", command)
     return [re.sub(r"\.\w+$", r"-0\g<0>", name) for name in names] if " --levels " in command else names
 
@@ -176,7 +176,7 @@ def remove(path):
 
 
 class Reader:
-    """Somebody who does in a folder what a page says."""
+    """Runs the commands of a page in a folder."""
 
     def __init__(self, folder, programs, stack):
         self.folder, self.stack, self.address = folder, stack, None
@@ -241,7 +241,7 @@ def shelf(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):
-    """A folder with the programs of the pages, as an installation has them; curl is told to fail where refused."""
+    """A folder with the programs of the pages, as an installation has them; curl fails where the server refuses."""
     folder = tmp_path_factory.mktemp("programs")
     for name, words in {"python": "", "flare": " -m flare", "torchrun": " -m torch.distributed.run"}.items():
         (folder / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{words} "$@"\n')

@@ -288,7 +288,7 @@ def count(text: str) -> int:
 
 
 def new_path(text: str) -> str:
-    """Check that nothing is overwritten, before the work begins."""
+    """Return a path to write, or reject it before the work begins if something exists there."""
     from flare.utils.files import is_occupied
 
     if is_occupied(text):

@@ -82,7 +82,7 @@ class Prediction:
             return ""
         reasons = list(self.assessment.outside)
         if self.assessment.rank == 0:
-            reasons.insert(0, f"unlike the training set (familiarity score {self.assessment.score:.2f})")
+            reasons.insert(0, f"unlike the training set (OOD score {self.assessment.score:.2f})")
         return f"WARNING: {'; '.join(reasons)}; error bars do not hold"
 
     @cached_property

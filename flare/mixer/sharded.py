@@ -111,7 +111,7 @@ def encode_gradients(
 def _native_gradients(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, total: PartialLatents, dz: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the same with the backward kernel, which accepts latents and denominators of more points than it sees."""
+    """Compute dq, dk, dv with the backward kernel. Its latents and denominators may include points of other ranks."""
     heads = k.shape[1]
     log2 = (total.log_sum_BHM / math.log(2)).clamp_min(torch.finfo(torch.float32).min)
     bounds = k.new_full((len(k), heads), math.inf)  # scores have no known bound: the kernel takes the safe softmax

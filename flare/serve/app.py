@@ -247,7 +247,7 @@ async def start_job(request: Request, name: str, query: Annotated[JobQuery, Quer
 
 @router.get("/jobs/{id}", responses={200: {"model": JobResponse}})
 async def show_job(id: str, service: Shared) -> JSONResponse:
-    """Return the state of a job, its progress from 0 to 1, and the number of earlier jobs."""
+    """Return the state of a job, its progress from 0 to 1, and the number of jobs that are queued before it."""
     return JSONResponse(service.describe_job(service.pool.find(id)))
 
 

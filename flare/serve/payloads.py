@@ -51,7 +51,7 @@ def _numbers(path: Path, name: str, values: Any) -> np.ndarray:
     except (ValueError, OverflowError):
         array = np.array(None)
     if array.dtype.kind not in "fiu":
-        raise DataError(f"{path.name}: {name[:100]!r} must be numbers, or rows of equally many numbers")
+        raise DataError(f"{path.name}: {name[:100]!r} must be numbers, or rows of numbers of equal length")
     return array
 
 

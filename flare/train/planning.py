@@ -134,7 +134,7 @@ class Planner:
             raise DataError(f"{path} is not a file of calibrations ({error!r}); choose another file") from None
 
     def predict(self, workload: Workload) -> Usage:
-        """Return the memory and time of a workload, after a calibration if none matches."""
+        """Predict the memory and time of a workload. If no calibration matches it, measure a new one first."""
         key = calibration_key(workload)
         for known in self.calibrations:
             if known.about == key:

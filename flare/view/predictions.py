@@ -33,7 +33,7 @@ class PredictionSource(Source):
     def catalogue(self) -> dict[str, Any]:
         """Describe the sample; see `flare.view.source.Source`."""
         familiarity = self.summary["familiarity"]
-        facts = [["familiarity", f"{familiarity['score']:.2f}, {familiarity['verdict']}"]] if familiarity else []
+        facts = [["OOD score", f"{familiarity['score']:.2f}, {familiarity['verdict']}"]] if familiarity else []
         samples = [{"id": 0, "split": "upload", "points": self.summary["points"]}]
         catalogue = describe_schema(self.schema, ("target",), title=self.title, facts=facts, samples=samples)
         return catalogue | {"start": "upload"}

@@ -25,7 +25,7 @@ def at(mesh, values, *point):
 
 def test_the_voxels_of_a_merged_mesh_are_found_again():
     solid = np.pad(table().solid, ((0, 0), (0, 0), (0, 1)))
-    solid[0, 0, 6] = True  # alone on top, it stays a voxel and tells the grid
+    solid[0, 0, 6] = True  # alone on top, it stays a voxel and determines the grid
     voxels = Voxels(solid, (0.6, 0.59, 0.61), (-4.0, -1.0, 0.0))
     mesh = merged(voxels)
     assert mesh.sizes.max() == 2

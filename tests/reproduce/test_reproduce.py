@@ -36,7 +36,7 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for module in (scaling, million):
             patch.setattr(module, "run_isolated", lambda function, *arguments: function(*arguments))
-        # Nor can a process that has done all else before tell its peak of so little.
+        # The peak of so small a step cannot be measured in a process that has run the other items.
         patch.setattr(layer_costs, "peak_above", lambda step: step() or 1.0)
         only = ",".join(f"{name}/{cell}".rstrip("/") for name in ITEMS for cell in LONG.get(name, [""]))
         words = ["--only", only, "--workers", "1", "--work", str(work)]
@@ -72,7 +72,7 @@ def test_every_table_is_there_in_all_forms_and_every_picture(done):
 def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(done, capsys):
     words = ["reproduce", "table1", "--only", ",".join(LONG["table1"]), "--budget", "smoke"]
     words += ["--workers", "1", "--work", str(done)]
-    assert main(words) == 0  # its page was written before other items, which it tells of, were done
+    assert main(words) == 0  # its page mentions other items, which were not done when it was written
     before = content(done / "smoke")
     capsys.readouterr()
     assert main(words) == 0

@@ -37,10 +37,10 @@ def rerun(folder, monkeypatch, recorded, now, **how):
     for seed, record in enumerate(recorded):
         ledger.write(CELL.job.with_seed(seed), record)
 
-    def sweep(jobs, anew, place, **_):
+    def sweep(jobs, rerun, place, **_):
         for job in jobs:
             trained.append(job.seed)
-            anew.write(job, now[job.seed])
+            rerun.write(job, now[job.seed])
 
     monkeypatch.setattr(verifying, "sweep", sweep)
     with log:
@@ -106,7 +106,7 @@ def test_other_data_are_no_agreement_whatever_comes_of_them(now, tmp_path, monke
 
 
 def again(job, folder, then, now, arrays=(None, None)):
-    """What is said of a job whose record was `then` and is `now`, with the arrays beside each."""
+    """Return what `compare_analysis` reports if a job's record was `then` and is `now`, with `arrays` beside them."""
     ledgers = [Ledger(folder / name) for name in ("then", "now")]
     for ledger, result, beside in zip(ledgers, (then, now), arrays, strict=True):
         ledger.write(job, Record("done", result), beside)
@@ -171,7 +171,7 @@ def refused(measure, mean, deviation, n, chance):
 
 
 def test_an_honest_rerun_is_seldom_refused():
-    """Seeds drawn with the spreads of all our recorded cells of three seeds, which are told here for the truth."""
+    """Seeds are drawn with the spread of each recorded cell of three seeds, which is taken as the true spread."""
     ledger, found = Ledger(ROOT / "results" / "records"), {}
     for name in ITEMS:
         for outcome in outcomes(ledger, find_item(name).cells(BUDGETS["cpu"])):

@@ -145,7 +145,7 @@ class DrivAerMLBoundary(PublishedFiles):
 
     @cached_property
     def _split(self) -> tuple[list[int], list[int]]:
-        """Training runs and test runs, of those that are chosen or in the folder."""
+        """Training runs and test runs among the chosen runs, or among those in the folder if none is chosen."""
         there = {_number(path.name) for path in Path(self.folder).glob(BOUNDARY.file)}
         wanted = set(chosen_runs(self.runs)) if self.runs else there
         train, test = _split_of(self.split_like) if self.split_like else own_split()

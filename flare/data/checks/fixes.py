@@ -110,7 +110,9 @@ def fix_dataset(
             splits[split] = [(start, kept)]
             if len(members) and kept == start:
                 shutil.rmtree(writer.partial)
-                raise DataError(f"{dataset.path}: no sample of {split!r} would be left; make it again from sound files")
+                raise DataError(
+                    f"{dataset.path}: no sample of {split!r} would be left; create the dataset again from valid files"
+                )
         return writer.finish(splits), dict(dropped)
 
 

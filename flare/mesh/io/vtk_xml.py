@@ -282,7 +282,7 @@ class XMLFile:
         return [int(number) for number in np.frombuffer(header, dtype=self.header)]
 
     def _unpacked(self, packed: bytes, head: list[int]) -> bytes:
-        """Unpack blocks by their header: number, bytes of each, bytes of the last, compressed bytes of each."""
+        """Unpack blocks. The header has their number, their size, the size of the last, and all compressed sizes."""
         assert self.unpack is not None
         count, whole, last, *sizes = head
         if len(sizes) != count or len(packed) != sum(sizes):

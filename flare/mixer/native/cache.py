@@ -98,7 +98,7 @@ def tidy(folder: Path) -> None:
 
 
 def key() -> str:
-    """Return a key of the sources, flags, processor and OpenMP runtime, but not of the compiler: loading needs none."""
+    """Return a hash of sources, flags, processor and OpenMP runtime. A built library loads without a compiler."""
     return _key(*flags())
 
 

@@ -41,7 +41,7 @@ def unless_unused(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tensors(count: int) -> str:
-    """Return the type of so many tensors in a schema."""
+    """Return the type of `count` tensors in a schema."""
     return f"({', '.join(['Tensor'] * count)})"
 
 
@@ -55,7 +55,7 @@ def forbid_second_derivative(name: str) -> None:
 
 
 def tiles(points: int) -> int:
-    """Return the number of tiles that hold so many points."""
+    """Return the number of tiles that `points` points fill."""
     return (points + T - 1) // T
 
 

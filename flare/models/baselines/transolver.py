@@ -35,7 +35,7 @@ class SliceTokens(nn.Module):
 
 
 def exchange(w_BHNG: Tensor, f_BHND: Tensor, tokens: nn.Module, mask: Tensor | None) -> Tensor:
-    """Average the points into slices with weights w, apply `tokens`, distribute with the same weights: [B, H, N, D]."""
+    """Average points into slices, apply `tokens`, and return slices to points by the same weights w: [B, H, N, D]."""
     w_in = w_BHNG if mask is None else w_BHNG * mask[:, None, :, None]
     t_BHGD = w_in.transpose(-1, -2) @ f_BHND / (w_in.sum(-2)[..., None] + 1e-5)
     return w_BHNG @ tokens(t_BHGD)

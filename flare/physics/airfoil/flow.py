@@ -94,7 +94,7 @@ def solve(
 
 
 def _build_dual_mesh(grid: Array) -> tuple[Indices, DualMesh]:
-    """Return the numbers (I, J) of the nodes, equal where nodes coincide, and the dual mesh."""
+    """Return the node numbers, shape (I, J), equal where nodes coincide, and the dual mesh."""
     wake = _count_wake_cells(grid)
     rows = len(grid)
     numbers = np.arange(rows * grid.shape[1]).reshape(grid.shape[:2])

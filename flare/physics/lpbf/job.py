@@ -149,7 +149,7 @@ def _simulate(
         peak, metal = state.peak_temperature.max(), setup.process.material
         if peak > metal.solidus and not quiet:
             where = f"the solidus of {metal.name} ({metal.solidus:g} °C)"
-            logger.info(f"note: {peak:.0f} °C is above {where}; the model has no melting")
+            logger.info(f"note: {peak:.0f} °C is above {where}; the model does not include melting")
         if kept:
             write_series(staged, build, kept, cooled, released, options)
         if kept or post_process:

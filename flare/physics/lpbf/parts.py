@@ -64,7 +64,7 @@ def draw_part(rng: Rng, *, layers: int = 15) -> DrawnPart:
         layers: Powder layers per voxel.
 
     Raises:
-        NotConverged: None of them is within the limits.
+        NotConverged: None of `ATTEMPTS` parts is within the limits.
     """
     rejected: Counter[str] = Counter()
     for _ in range(ATTEMPTS):

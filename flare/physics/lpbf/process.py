@@ -76,7 +76,7 @@ class Material:
     """Temperature above which the metal carries no stress, °C. In refined mode the inherent strain is the
     contraction from here down to the temperature of the layer group, so it is smaller in hot metal."""
     solidus: float = 1604.0
-    """Start of melting, °C. The model has no melting, so higher temperatures are reported."""
+    """Start of melting, °C. The model does not include melting, so higher temperatures are reported."""
 
     def __post_init__(self) -> None:
         _check_limits(self)

@@ -309,7 +309,7 @@ def equal_steps(seen: float, per_epoch: int, full: int, drawn: int | None, start
 
 
 def best_factors(ledger: Ledger, budget: Budget) -> dict[Key, float]:
-    """Return the factor with the lowest validation error of every search that has all its records."""
+    """Return search -> factor with the lowest validation error, for every search that has all its records."""
     found: dict[Key, float] = {}
     for key in _searched(budget):
         records = [record for cell in _search(budget, key) if (record := ledger.find(cell.job)) is not None]

@@ -132,9 +132,10 @@ def _factors(record: Mapping[str, Any], start: str = "") -> dict[str, str]:
     """Return layer -> speed relative to softmax at the largest size, for layers whose names begin with `start`."""
     layers = record["layers"]
     found = {name: _factor(about["faster_than_softmax"]) for name, about in layers.items() if name.startswith(start)}
-    guessed = {name for name, about in layers.items() if about["extrapolated"]}
+    unmeasured = {name for name, about in layers.items() if about["extrapolated"]}
     return {
-        name: f"*{text}*" if name != "softmax" and {name, "softmax"} & guessed else text for name, text in found.items()
+        name: f"*{text}*" if name != "softmax" and {name, "softmax"} & unmeasured else text
+        for name, text in found.items()
     }
 
 

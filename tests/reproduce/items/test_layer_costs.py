@@ -58,7 +58,7 @@ def test_exponents_of_memory_rest_on_sizes_beyond_the_warm_up():
 
 
 def test_exponents_rest_on_the_last_decade_that_was_measured():
-    """Memory that jumps once, below a tenth of the largest size, does not tell in its exponent."""
+    """A single jump of the memory below a tenth of the largest size does not affect its exponent."""
     rows = [lawful("flare 128", n) for n in (10_000, 31_623, 100_000, 316_228, 1_000_000)]
     for row in rows[:2]:
         row["peak_mb"] *= 2
