@@ -126,6 +126,7 @@ NOT_RUN = {
     "docker": "wants a container engine, and fetches packages",
     "flare data download": "fetches files; tests/data and tests/sequence run it against servers that answer alike",
     "flare data upload": "sends files to the hub; tests/data/benchmarks/test_lpbf_files.py runs it against a small one",
+    "flare reproduce table1 --budget paper --published": "trains on the published files for hours",
     "flare train --preset airfoil": "wants flows that take minutes to solve; tests/test_docs.py checks its settings",
     "flare train --preset pipe": "the same",
     "flare train data/mine --minutes": "takes that long; tests/train/test_loop.py has a short one",
