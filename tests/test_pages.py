@@ -118,7 +118,6 @@ SMALLER = {
 
 NOT_RUN = {
     "make demo": "minutes; tests/test_documentation.py runs its commands, word for word, with `make test-slow`",
-    "make test": "is the suite of which this is a part",
     "make native": "sets up the repository's own .venv; what it calls is run",
     "pip install": "fetches packages",
     "source .venv/bin/activate": "changes the shell",
