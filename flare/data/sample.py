@@ -44,6 +44,11 @@ class Field:
     description: str = ""
     """Short explanation for reports."""
 
+    @property
+    def unit_text(self) -> str:
+        """Unit as it is printed; empty for dimensionless fields."""
+        return "" if self.unit == "1" else self.unit
+
     def __post_init__(self) -> None:
         if self.role not in ROLES:
             raise DataError(f"unknown role {self.role!r} of a field; {suggest_name(self.role, ROLES)}")

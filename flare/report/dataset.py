@@ -16,14 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from flare.data.benchmarks.cards import Published, card, is_benchmark
-from flare.data.benchmarks.landmarks import landmarks
+from flare.data.benchmarks.landmarks import STATISTICS, labelled, landmarks
 from flare.data.dataset import Dataset
 from flare.data.sample import ROLES, Schema
 from flare.data.statistics import channel_statistics
 from flare.report.fields import color_bar, draw_field, field_axes, panel_size, robust_range
 from flare.report.hexahedra import draw_hexahedra
 from flare.report.page import Grid, save_png, write_page
-from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import INK, TEXT, new_figure, plain
 from flare.utils.text import counted, duration, format_record
 
@@ -40,6 +39,8 @@ MOST_SAMPLES = 500
 """Most samples that statistics are computed from, evenly spread over the dataset."""
 ROUNDING = 1e-6
 """Relative range of values that are equal in single precision."""
+NAMES = ("name", "description", "family")
+"""Notes that describe a sample; the first one present is used."""
 Rows = list[tuple[str, str]]
 
 
@@ -136,22 +137,17 @@ def _shown(schema: Schema) -> dict[str, str]:
     for role in ("feature", "target"):
         for channel in schema.channels(role)[:1]:
             name = channel.split(".")[0]
-            unit = schema.fields[name].unit
-            shown[name] = channel if unit == "1" else f"{channel}, {unit}"
+            shown[name] = ", ".join(filter(None, [channel, schema.fields[name].unit_text]))
     return shown
 
 
 def histograms(dataset: Dataset, indices: Sequence[int]) -> Figure:
     """Draw a histogram of every channel except coordinates, over the points of some samples."""
     schema, panels = dataset.schema, []
-    for name in schema.named(*ROLES):
-        field = schema.fields[name]
-        if field.role == "points":
-            continue
+    for name in schema.named(*ROLES[1:]):
         values = np.concatenate([np.atleast_2d(dataset[i].values[name]) for i in indices])
-        for component, column in zip(field.components, values.T, strict=True):
-            title = name if len(field.components) == 1 else f"{name}.{component}"
-            panels.append((title, "" if field.unit == "1" else field.unit, column))
+        for title, column in zip(schema.channels_of(name), values.T, strict=True):
+            panels.append((title, schema.fields[name].unit_text, column))
     return _histograms(panels, 60, "% of points")
 
 
@@ -165,8 +161,8 @@ def sample_numbers(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices
     fields = [n for n in schema.named("target", "extra") if len(schema.fields[n].components) == 1]
     found: Numbers = {"points": ("", dataset.sizes[list(indices)].tolist())}
     for name in fields:
-        unit = schema.fields[name].unit
-        found[f"largest {name}"] = "" if unit == "1" else unit, [float(dataset[i].values[name].max()) for i in indices]
+        largest = [float(dataset[i].values[name].max()) for i in indices]
+        found[f"largest {name}"] = schema.fields[name].unit_text, largest
     units = card(schema.name).note_units if is_benchmark(schema) else {}
     for key, values in _numbers(notes).items():
         found.setdefault(key.replace("_", " "), (units.get(key, ""), values))
@@ -220,11 +216,9 @@ def _ranges(dataset: Dataset, indices: Sequence[int]) -> Rows:
     for name in schema.named(*ROLES):
         field = schema.fields[name]
         facts = channel_statistics(np.atleast_2d(dataset[i].values[name]) for i in indices)
-        for c, component in enumerate(field.components):
-            label = name if len(field.components) == 1 else f"{name}.{component}"
-            unit = "" if field.unit == "1" else f" {field.unit}"
-            text = f"{facts.low[c]:.4g} … {facts.high[c]:.4g}{unit}, mean {facts.mean[c]:.4g}, std {facts.std[c]:.4g}"
-            rows.append((label, text))
+        for c, label in enumerate(schema.channels_of(name)):
+            extent = f"{facts.low[c]:.4g} … {facts.high[c]:.4g} {field.unit_text}".rstrip()
+            rows.append((label, f"{extent}, mean {facts.mean[c]:.4g}, std {facts.std[c]:.4g}"))
     return rows
 
 
@@ -308,3 +302,43 @@ def _explained(reason: str, kept: Mapping[str, str]) -> str:
 def _span(sizes: np.ndarray) -> str:
     low, high = int(sizes.min()), int(sizes.max())
     return f"{low:,}" if low == high else f"{low:,} – {high:,}"
+
+
+def number(value: float) -> str:
+    """Format a number with four digits, large ones as integers without exponent."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def landmark_grid(found: Mapping[str, float], published: Mapping[str, Published]) -> Grid | None:
+    """Build a table of landmarks with the published ones below each; None if they are not statistics of samples."""
+    quantities = dict.fromkeys(key.partition(" of ")[2] for key in found)
+    if not found or set(found) != {f"{name} of {what}" for what in quantities for name in STATISTICS}:
+        return None
+    rows = []
+    for what in quantities:
+        keys = [f"{name} of {what}" for name in STATISTICS]
+        rows.append([labelled(what), "these", *(number(found[key]) for key in keys)])
+        if all(key in published for key in keys):
+            rows.append(["", "published", *(number(published[key].value) for key in keys)])
+    return Grid("Landmarks", ["of each sample", "", *STATISTICS], rows, words=2)
+
+
+def sample_grid(dataset: Dataset, notes: Sequence[Mapping[str, Any]], indices: Sequence[int]) -> Grid:
+    """Build a table with one row per sample: description, points, layer groups and range of its targets."""
+    schema = dataset.schema
+    targets = [(name, schema.fields[name]) for name in schema.named("target")]
+    named = any(_name(notes[i]) for i in indices)
+    grouped = any("groups" in notes[i] for i in indices)
+    columns = ["sample", *["what"] * named, "points", *["groups"] * grouped]
+    columns += [", ".join(filter(None, [name, field.unit_text])) for name, field in targets]
+    rows = []
+    for i in indices:
+        values = dataset[i].values
+        row = [str(i), *[_name(notes[i])] * named, f"{dataset.sizes[i]:,}"]
+        row += [str(notes[i].get("groups", ""))] * grouped
+        rows.append(row + [f"{number(values[name].min())} … {number(values[name].max())}" for name, _ in targets])
+    return Grid("Samples one by one", columns, rows, words=1 + named)
+
+
+def _name(note: Mapping[str, Any]) -> str:
+    return next((str(note[key]) for key in NAMES if key in note), "")

@@ -34,7 +34,7 @@ class Outside:
 
 
 def outside(mesh: Mesh | None) -> Outside | None:
-    """What is seen of a mesh; None where it has no faces, or more than can be drawn."""
+    """Return the outer surface of a mesh; None if it has no faces, or more than can be drawn."""
     found = outer_triangles(mesh) if mesh is not None else None
     if mesh is None or found is None or len(found[0]) > MOST_TRIANGLES:
         return None

@@ -146,8 +146,7 @@ def _samples(surrogate: Surrogate, dataset: Dataset, test: np.ndarray, errors: n
 
 def target_units(schema: Schema) -> list[str]:
     """Return the unit of every target channel, empty for dimensionless ones."""
-    fields = [schema.fields[name] for name in schema.named("target")]
-    return ["" if field.unit == "1" else field.unit for field in fields for _ in field.components]
+    return [schema.fields[channel.split(".")[0]].unit_text for channel in schema.channels("target")]
 
 
 def _picture(surrogate: Surrogate, dataset: Dataset, index: int, title: str) -> Figure:

@@ -52,6 +52,11 @@ class Budget:
         return f"{self.name}-published" if self.published else self.name
 
     @property
+    def title(self) -> str:
+        """Name of the budget in headings and tables."""
+        return f"`{self.name}`" + (", published files" if self.published else "")
+
+    @property
     def comparable(self) -> bool:
         """True if models have the paper's sizes or half of them, so that its numbers are shown beside ours."""
         return not self.sizes

@@ -63,8 +63,7 @@ def compare_models(cells: Sequence[Cell], out: Path, *, seeds: int = 3, workers:
     ledger = Ledger(out / "records")
     sweep([job for cell in cells for job in cell.jobs(seeds)], ledger, Workspace(out), workers=workers)
     found = sorted(outcomes(ledger, cells), key=lambda outcome: outcome.mean)
-    results = [next((r.result for r in outcome.records if r.outcome == "done"), {}) for outcome in found]
-    more = {"epochs": [f"{r.get('epochs', '')}" for r in results], "steps": [f"{r.get('steps', '')}" for r in results]}
+    more = {key: [f"{outcome.result.get(key, '')}" for outcome in found] for key in ("epochs", "steps")}
     table: list[Block] = ["Errors of the test samples:", error_table(("model",), found, more=more)]
     return write_blocks([*table, *failures(found), *provenance(found)], out, "compare", "flare compare")
 

@@ -97,12 +97,9 @@ def _training_seconds(job: Training) -> float:
     thousands = min(points(job.on), settings["data"].get("subsample") or float("inf")) / 1000
     papers, half = STEP[name]
     width = model["channels"] / recipe("elasticity", name)["model"]["channels"]
-    step = (
-        papers
-        * width ** log2(papers / half)
-        * thousands
-        * (GRID if name == "transolver" and model.get("grid") else 1.0)
-    )
+    step = papers * width ** log2(papers / half) * thousands
+    if name == "transolver" and model.get("grid"):
+        step *= GRID
     if name == "transformer":
         step += ATTENTION * thousands**2
     if name == "flare":

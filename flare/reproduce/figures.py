@@ -90,14 +90,11 @@ def learning_curves(name: str, caption: str, records: Mapping[str, Record]) -> l
         One picture; none if no record has enough evaluations.
     """
     curves = {label: record.result.get("curve", []) for label, record in records.items()}
-    lines = {label: _series(curve) for label, curve in curves.items() if len(curve) >= FEWEST_EVALUATIONS}
-    if not lines:
-        return []
+    curves = {label: curve for label, curve in curves.items() if len(curve) >= FEWEST_EVALUATIONS}
     # The mean field depends on the data alone. Records of unfinished trainings do not have it.
-    mean_field = next((m for label in lines if (m := records[label].result.get("rel_l2_mean_field"))), None)
-    looks = {label: look_of_model(label) for label in lines}
-    figure = error_curves(lines, axis="epoch", log=False, mean_field=mean_field, looks=looks)
-    return [Picture(name, caption, png(figure))]
+    mean_field = next((m for label in curves if (m := records[label].result.get("rel_l2_mean_field"))), None)
+    looks = {label: look_of_model(label) for label in curves}
+    return _single_runs(name, caption, curves, axis="epoch", mean_field=mean_field, looks=looks)
 
 
 def cpu_curves(
@@ -114,16 +111,19 @@ def cpu_curves(
     Returns:
         One picture; none if no curve has two points.
     """
-    minutes = {label: [(s / 60, e) for s, e in curve] for label, curve in curves.items()}
-    lines = {label: _series(curve) for label, curve in minutes.items() if len(curve) > 1}
-    if not lines:
-        return []
-    return [Picture(name, caption, png(error_curves(lines, axis="CPU minutes", log=False, looks=looks)))]
+    minutes = {label: [(s / 60, e) for s, e in curve] for label, curve in curves.items() if len(curve) > 1}
+    return _single_runs(name, caption, minutes, axis="CPU minutes", looks=looks)
 
 
-def _series(curve: Sequence[tuple[float, float]]) -> Series:
-    x, y = zip(*curve, strict=True)
-    return Series([float(value) for value in x], list(y), [0.0] * len(x), [None] * len(x))
+def _single_runs(
+    name: str, caption: str, curves: Mapping[str, Sequence[tuple[float, float]]], **how: Any
+) -> list[Picture]:
+    """Draw curves of (x, error) without spread; nothing if there are none."""
+    lines = {}
+    for label, curve in curves.items():
+        x, y = zip(*curve, strict=True)
+        lines[label] = Series([float(value) for value in x], list(y), [0.0] * len(x), [None] * len(x))
+    return [Picture(name, caption, png(error_curves(lines, log=False, **how)))] if lines else []
 
 
 @dataclass

@@ -217,8 +217,7 @@ class Training(Job):
         result = self.train(workspace)
         kept = ("rel_l2", "rel_l2_median", "rel_l2_worst", "rel_l2_mean_field", "offset", "epochs", *KEPT)
         measured = {key: result[key] for key in kept} | self.curves(workspace)
-        if "rel_l2_validation" in result:
-            measured["rel_l2_validation"] = result["rel_l2_validation"]
+        measured |= {key: result[key] for key in ("rel_l2_validation",) if key in result}
         offset = card(self.on.name).paper_offset if self.on.name in card_names() else 0.0
         if offset and not result["offset"]:
             measured["rel_l2_offset"] = self._offset_error(workspace, offset)
@@ -240,16 +239,11 @@ class Training(Job):
         """Return whether the run folder has a result."""
         return (workspace.run(self) / "result.json").exists()
 
-    def curve(self, workspace: Workspace) -> list[tuple[int, float]]:
-        """Return (epoch, measured value) of all evaluations so far."""
-        records = RunFolder(workspace.run(self)).records()
-        return [(r["epoch"], r[self.measure]) for r in records if r["kind"] == "evaluate"]
-
-    def curves(self, workspace: Workspace) -> dict[str, Any]:
-        """Return `curve`, and `cpu_curve`, which has CPU seconds in place of epochs."""
+    def curves(self, workspace: Workspace) -> dict[str, list[tuple[float, float]]]:
+        """Return (epoch, measured value) of all evaluations so far, and `cpu_curve` with CPU seconds for epochs."""
         records = [r for r in RunFolder(workspace.run(self)).records() if r["kind"] == "evaluate"]
         timed = [(round(r["cpu_seconds"], 2), r[self.measure]) for r in records if "cpu_seconds" in r]
-        return {"curve": self.curve(workspace), "cpu_curve": timed}
+        return {"curve": [(r["epoch"], r[self.measure]) for r in records], "cpu_curve": timed}
 
     def _offset_error(self, workspace: Workspace, offset: float) -> float:
         """Return the error of the authors' code, which adds a constant: see docs/paper/discrepancies.md, number 12."""

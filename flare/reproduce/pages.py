@@ -59,7 +59,8 @@ def write_report(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> st
     Returns:
         The report as Markdown; empty if no cell has a record.
     """
-    text = _section(item, ledger, budget, folder)
+    found = outcomes(ledger, item.cells(budget))
+    text = _section(item, budget, found, folder) if found else ""
     if text:
         _write(folder / f"{item.name}-{budget.key}.md", text.encode())
     return text
@@ -86,17 +87,19 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     pages, rows = [], []
     for name in ITEMS:
         item = find_item(name)
-        written = [(budget, _section(item, ledger, budget, folder)) for budget in _distinct_budgets(item)]
-        sections = [(budget, text) for budget, text in written if text]
-        if not sections:
+        known = [(budget, outcomes(ledger, item.cells(budget))) for budget in _distinct_budgets(item)]
+        known = [(budget, found) for budget, found in known if found]
+        if not known:
             rows.append((item.title, item.place, "", "", ""))
             continue
         page = folder / f"{name}.md"
-        commands = [command for budget, _ in sections for command in _commands(item, ledger, budget)]
+        commands = [command for budget, found in known for command in _commands(item, budget, found)]
         head = [MARKER, f"# {item.heading}", *_note(ledger, name), "```\n" + "\n".join(commands) + "\n```"]
-        _write(page, "\n\n".join([*head, *(text for _, text in sections)]).encode())
+        sections = [_section(item, budget, found, folder) for budget, found in known]
+        _write(page, "\n\n".join([*head, *sections]).encode())
         pages.append(page)
-        rows += [(f"[{item.title}]({page.name})", item.place, *_coverage(item, ledger, b)) for b, _ in sections]
+        for budget, found in known:
+            rows.append((f"[{item.title}]({page.name})", item.place, budget.title, *_coverage(item, budget, found)))
     if not pages:
         raise DataError(f"records={str(ledger.folder)!r} has no record of budget cpu or paper; {folder} is unchanged")
     table = Table(("table or figure", "in the paper", "budget", "cells done", "extra cells done"), rows, text=3)
@@ -107,17 +110,13 @@ def write_pages(ledger: Ledger, folder: Path) -> list[Path]:
     return pages
 
 
-def _section(item: Item, ledger: Ledger, budget: Budget, folder: Path) -> str:
-    """Write the tables and figures of an item in a budget, and return its Markdown; empty without records."""
-    found = outcomes(ledger, item.cells(budget))
-    if not found:
-        return ""
-    blocks = [*item.report(ledger, budget), *failures(found), *settings_table(found), *provenance(found)]
-    title = f"`{budget.name}`" + (", published files" if budget.published else "")
-    about = f"{item.heading}, budget {title.replace('`', '')}: {budget.about}."
+def _section(item: Item, budget: Budget, found: Sequence[Outcome], folder: Path) -> str:
+    """Write the tables and figures of an item in a budget, and return its Markdown."""
+    blocks = [*item.report(found, budget), *failures(found), *settings_table(found), *provenance(found)]
+    about = f"{item.heading}, budget {budget.title.replace('`', '')}: {budget.about}."
     parts = list(_written(blocks, folder, f"{item.name}-{budget.key}", about))
     legend = " ".join(text for mark, text in LEGEND.items() if any(mark in part for part in parts))
-    return "\n\n".join(filter(None, [f"## Budget {title}: {budget.about}", legend, *parts])) + "\n"
+    return "\n\n".join(filter(None, [f"## Budget {budget.title}: {budget.about}", legend, *parts])) + "\n"
 
 
 def _written(blocks: Iterable[Block], folder: Path, stem: str, about: str) -> Iterable[str]:
@@ -207,7 +206,7 @@ def _claimed_number(
         results, ours = [json.loads((ledger.folder.parents[1] / file).read_text(encoding="utf-8"))], ""
     else:
         found = outcomes(ledger, [cells[cell]])
-        outcome = found[0] if found else Outcome(cells[cell], (), ())
+        outcome = found[0] if found else Outcome(cells[cell], (), (), ledger)
         results = [record.result for record in outcome.records if record.outcome == "done"]
         ours, paper = outcome.error(), paper or outcome.paper
     if key:
@@ -218,26 +217,21 @@ def _claimed_number(
     return ours, paper, len(results)
 
 
-def _commands(item: Item, ledger: Ledger, budget: Budget) -> list[str]:
+def _commands(item: Item, budget: Budget, found: Sequence[Outcome]) -> list[str]:
     """Return the commands that reproduce a page: all usual cells, and by name the extra cells that have records."""
-    cells = item.cells(budget)
-    found = outcomes(ledger, cells)
     start = f"flare reproduce {item.name} --budget {budget.name}" + " --published" * budget.published
     commands = [start] if any(not outcome.cell.extra for outcome in found) else []
-    usual = {cell.parts[0] for cell in cells if not cell.extra}
+    usual = {cell.parts[0] for cell in item.cells(budget) if not cell.extra}
     extra = [outcome.cell for outcome in found if outcome.cell.extra]
     # A task with nothing but extra cells is selected as a whole.
     names = dict.fromkeys(cell.name if cell.parts[0] in usual else cell.parts[0] for cell in extra)
     return commands + ([f"{start} --only {','.join(names)}"] if names else [])
 
 
-def _coverage(item: Item, ledger: Ledger, budget: Budget) -> tuple[str, str, str]:
-    """Return budget, number of finished usual cells, and number of finished extra cells."""
-    cells = item.cells(budget)
-    done = [o.cell for o in outcomes(ledger, cells) if any(record.outcome == "done" for record in o.records)]
-    usual, extra = (sum(cell.extra == which for cell in done) for which in (False, True))
-    title = f"`{budget.name}`" + (", published files" if budget.published else "")
-    return title, f"{usual} of {sum(not cell.extra for cell in cells)}", f"{extra}"
+def _coverage(item: Item, budget: Budget, found: Sequence[Outcome]) -> tuple[str, str]:
+    """Return the number of finished usual cells and of finished extra cells."""
+    done = [outcome.cell.extra for outcome in found if outcome.result]
+    return f"{done.count(False)} of {sum(not cell.extra for cell in item.cells(budget))}", f"{done.count(True)}"
 
 
 def _distinct_budgets(item: Item) -> list[Budget]:

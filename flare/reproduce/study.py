@@ -6,10 +6,11 @@ import math
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flare.reproduce.budgets import Budget
 from flare.reproduce.jobs import Job, Training
-from flare.reproduce.ledger import Ledger, Record
+from flare.reproduce.ledger import Arrays, Ledger, Record
 from flare.reproduce.tables import Table
 from flare.utils.environment import gigabytes
 from flare.utils.errors import ConfigError, suggest_name
@@ -75,8 +76,8 @@ class Item:
     name: str
     title: str
     cells: Callable[[Budget], list[Cell]]
-    report: Callable[[Ledger, Budget], list[Block]]
-    """Builds the tables and figures from records. Cells without a record are left out."""
+    report: Callable[[Sequence[Outcome], Budget], list[Block]]
+    """Builds the tables and figures from the outcomes of the cells that have a record (at least one)."""
     where: str = ""
     """Number in the paper, such as `Figure 9`."""
 
@@ -133,6 +134,7 @@ class Outcome:
     records: Sequence[Record]
     jobs: Sequence[Job]
     """Job of each record: the job of the cell with one seed each."""
+    ledger: Ledger
 
     @property
     def first(self) -> Record | None:
@@ -148,6 +150,16 @@ class Outcome:
     def unit(self) -> float:
         """Unit in which tables print the measured value."""
         return self.cell.unit
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """Result of the first finished seed; empty if there is none."""
+        return next((record.result for record in self.records if record.outcome == "done"), {})
+
+    @property
+    def arrays(self) -> Arrays:
+        """Arrays of a finished job without seeds."""
+        return self.ledger.arrays(self.cell.job)
 
     def values(self, key: str | None = None) -> list[float]:
         """Return a value of every finished seed.
@@ -177,11 +189,6 @@ class Outcome:
                 epoch, error = record.result["curve"][-1]
                 texts.append(f"{digits(error, None, self.unit)} at epoch {epoch} of {record.result['epochs']:g}")
         return "; ".join(texts)
-
-    @property
-    def number(self) -> str:
-        """Mean and spread of the finished seeds, such as `5.21 ± 0.13`."""
-        return digits(self.mean, self.spread, self.unit)
 
     @property
     def seeds(self) -> str:
@@ -219,7 +226,7 @@ def outcomes(ledger: Ledger, cells: Iterable[Cell]) -> list[Outcome]:
         recorded = [(job, record) for job in possible if (record := ledger.find(job)) is not None]
         if recorded:
             jobs, records = zip(*recorded, strict=True)
-            found.append(Outcome(cell, records, jobs))
+            found.append(Outcome(cell, records, jobs, ledger))
     return found
 
 
@@ -297,7 +304,8 @@ def matrix(
             return ""
         if not outcome.values():
             return "failed" if outcome.failed else "unfinished"
-        number = f"**{outcome.number}**" if key in bold else outcome.number
+        number = mean_spread(outcome.values(), outcome.unit)
+        number = f"**{number}**" if key in bold else number
         return f"{number} ({outcome.paper})" if outcome.paper else number
 
     rows = [[row, *(text(row, column) for column in across)] for row in down]

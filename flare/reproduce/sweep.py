@@ -243,7 +243,7 @@ def _cpu_seconds() -> float:
 
 def _keep_unfinished(job: Training, ledger: Ledger, workspace: Workspace) -> None:
     """Record the progress of a stopped training. The next call resumes it."""
-    curve = job.curve(workspace)
+    curve = job.curves(workspace)["curve"]
     if curve:
         result = {"curve": curve, "epochs": job.epochs(workspace)}
         ledger.write(job, Record("unfinished", result, made=describe_environment()))

@@ -26,7 +26,7 @@ def vectors(path) -> Dataset:
     return writer.finish({"train": [(0, 4)]})
 
 
-def test_a_mirror_moves_points_and_vectors_together_anew_every_epoch_and_leaves_numbers(tmp_path):
+def test_a_mirror_moves_points_and_vectors_together_in_every_epoch(tmp_path):
     dataset, seen = vectors(tmp_path / "d"), set()
     plan = BatchPlan(np.arange(4), 4, seed=1)
     for epoch in range(12):
@@ -41,7 +41,7 @@ def test_a_mirror_moves_points_and_vectors_together_anew_every_epoch_and_leaves_
     assert len(seen) == 8, "every sample both ways"
 
 
-def test_a_turn_is_by_another_angle_for_every_sample_and_epoch_and_the_same_in_a_resumed_run(tmp_path):
+def test_every_sample_and_epoch_has_its_own_reproducible_angle(tmp_path):
     dataset, angles = vectors(tmp_path / "d"), set()
     plan, symmetry = BatchPlan(np.arange(4), 4, seed=1), Symmetry(turn=["x", "y"])
     for epoch in range(3):

@@ -25,7 +25,7 @@ def dataset(tmp_path) -> Dataset:
     return ragged_dataset(tmp_path / "d", SIZES)
 
 
-def test_a_step_reads_no_field_that_no_model_sees(tmp_path, monkeypatch):
+def test_a_step_reads_only_fields_of_the_model(tmp_path, monkeypatch):
     schema = ragged_schema(cells=False)
     fields = {**schema.fields, "shear": Field(role="extra", components=("x", "y", "z"))}
     writer = DatasetWriter(tmp_path / "d", replace(schema, fields=fields), {"kind": "user"})
@@ -97,7 +97,7 @@ def test_a_plan_begins_anywhere():
     assert len(plan) == 3
 
 
-def test_the_incomplete_last_batch_is_left_out():
+def test_the_incomplete_last_batch_is_dropped():
     assert sum(map(len, steps(BatchPlan(np.arange(11), 4), 0))) == 8
 
 
@@ -135,7 +135,7 @@ def points_of(batches):
 
 
 @pytest.mark.parametrize("how", [{}, {"subsample": 10}, {"symmetry": Symmetry(mirror=["x"], turn=["x", "y"])}], ids=str)
-def test_ranks_read_nothing_but_their_shares_which_together_are_the_sample(dataset, how):
+def test_ranks_read_only_their_shares_of_a_sample(dataset, how):
     sizes = {}
 
     class Asked(Dataset):

@@ -50,6 +50,8 @@ def test_a_dataset_is_a_sequence_that_prints_as_one_line(tmp_path):
             dataset[index]
     with pytest.raises(DataError, match="one sample at a time"):
         dataset[0:2]
+    with pytest.raises(DataError, match=r"'tset'.*'test'"):
+        dataset.split("tset")
     assert repr(dataset) == f"Dataset('{tmp_path / 'd'}': 6 samples of '{dataset.schema.name}')"
 
 
@@ -167,37 +169,25 @@ def test_the_manifest_explains_the_data(tmp_path):
     assert not any(finding.serious for finding in check_dataset(dataset, quiet=True))
 
 
-def damage(folder, what):
-    path = folder / "force.npy"
-    if what == "truncated":
-        path.write_bytes(path.read_bytes()[:-10])
-    elif what == "missing":
-        path.unlink()
-    elif what == "shorter":
-        np.save(path, np.load(path)[:-1])
-    elif what == "manifest":
-        (folder / "dataset.json").write_text("{")
-    elif what == "future":
-        about = json.loads((folder / "dataset.json").read_text())
-        (folder / "dataset.json").write_text(json.dumps(about | {"version": 99}))
-    elif what == "pickle":
-        np.save(path, np.array([{}] * 3, dtype=object), allow_pickle=True)
+DAMAGES = {
+    "truncated": (lambda force: force.write_bytes(force.read_bytes()[:-10]), r"force\.npy"),
+    "missing": (lambda force: force.unlink(), r"force\.npy"),
+    "shorter": (lambda force: np.save(force, np.load(force)[:-1]), r"force\.npy.*\(72, 2\).*\(73, 2\)"),
+    "pickle": (lambda force: np.save(force, np.array([{}] * 3), allow_pickle=True), r"force\.npy"),
+    "manifest": (lambda force: force.with_name("dataset.json").write_text("{"), r"dataset\.json"),
+    "future": (lambda force: rewrite_manifest(force.parent, version=99), "version 99"),
+}
 
 
-@pytest.mark.parametrize(
-    ("what", "message"),
-    [
-        ("truncated", r"force\.npy"),
-        ("missing", r"force\.npy"),
-        ("shorter", r"force\.npy.*\(72, 2\).*\(73, 2\)"),
-        ("manifest", r"dataset\.json"),
-        ("future", "version 99"),
-        ("pickle", r"force\.npy"),
-    ],
-)
-def test_damaged_files_are_named(tmp_path, what, message):
+def rewrite_manifest(folder, **changes):
+    about = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps(about | changes))
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=list(DAMAGES))
+def test_damaged_files_are_named(tmp_path, damage, message):
     ragged_dataset(tmp_path / "d", SIZES)
-    damage(tmp_path / "d", what)
+    damage(tmp_path / "d" / "force.npy")
     with pytest.raises(DataError, match=message):
         Dataset(tmp_path / "d")
 
@@ -216,9 +206,7 @@ def test_checks_find_nan_changed_files_and_samples_in_two_splits(tmp_path):
     array = np.load(dataset.path / "heat.npy", mmap_mode="r+")
     array[7] = np.nan
     array.flush()
-    about = json.loads((dataset.path / "dataset.json").read_text())
-    about["splits"]["train"] = [[0, 5]]
-    (dataset.path / "dataset.json").write_text(json.dumps(about))
+    rewrite_manifest(dataset.path, splits={**dataset.about["splits"], "train": [[0, 5]]})
     found = [f for f in check_dataset(Dataset(dataset.path), quiet=True) if f.serious]
     heat = str(dataset.path / "heat.npy")
     assert {(f.where, f.first) for f in found} == {(heat, None), ("sample 1", 2), ("split 'test'", 4)}
@@ -241,14 +229,6 @@ def test_a_sample_that_does_not_fit_the_schema_is_refused(tmp_path, change, mess
         with pytest.raises(DataError, match=message):
             writer.append(Sample(sample.values, cells))
     writer.close()
-
-
-def test_unknown_split_and_sample(tmp_path):
-    dataset = ragged_dataset(tmp_path / "d", SIZES)
-    with pytest.raises(DataError, match=r"'tset'.*'test'"):
-        dataset.split("tset")
-    with pytest.raises(DataError, match="sample 6"):
-        dataset[6]
 
 
 def test_cells_that_do_not_belong_to_the_offsets_are_found(tmp_path):

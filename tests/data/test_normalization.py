@@ -19,7 +19,7 @@ def dataset(tmp_path) -> Dataset:
     return ragged_dataset(tmp_path / "d")
 
 
-def test_streamed_statistics_equal_those_of_everything_at_once():
+def test_streamed_statistics_equal_those_of_all_points():
     rng = np.random.default_rng(0)
     parts = [1e6 + rng.normal(size=(n, 3)) for n in (5, 1, 400, 33)]
     whole, got = np.concatenate(parts), channel_statistics(parts)
@@ -27,6 +27,13 @@ def test_streamed_statistics_equal_those_of_everything_at_once():
     np.testing.assert_allclose(got.mean, whole.mean(0), rtol=1e-14)
     np.testing.assert_allclose(got.std, whole.std(0, ddof=1), rtol=1e-9)
     np.testing.assert_array_equal([got.low, got.high], [whole.min(0), whole.max(0)])
+
+
+def put(dataset, name, row, value):
+    array = np.load(dataset.path / f"{name}.npy", mmap_mode="r+")
+    array[row] = value
+    array.flush()
+    return Dataset(dataset.path)
 
 
 def encoded(dataset, settings, split="train"):
@@ -64,9 +71,7 @@ def test_the_test_split_does_not_matter(dataset):
     before = encoded(dataset, {})[0]
     test = dataset.offsets[4]
     for name in ("position", "thickness"):
-        array = np.load(dataset.path / f"{name}.npy", mmap_mode="r+")
-        array[test:] += 1000.0
-        array.flush()
+        put(dataset, name, slice(test, None), 1000.0)
     after = encoded(Dataset(dataset.path), {})[0]
     assert torch.equal(before.shift, after.shift)
     assert torch.equal(before.scale, after.scale)
@@ -78,32 +83,22 @@ def test_decode_inverts_encode():
     torch.testing.assert_close(norm.decode(norm.encode(x)), x, rtol=1e-12, atol=1e-12)
 
 
-def test_a_constant_channel_becomes_zero(tmp_path):
-    dataset = ragged_dataset(tmp_path / "d")
-    array = np.load(dataset.path / "thickness.npy", mmap_mode="r+")
-    array[:] = 3.0
-    array.flush()
-    norm, x = encoded(Dataset(dataset.path), {})
+def test_a_constant_channel_becomes_zero(dataset):
+    norm, x = encoded(put(dataset, "thickness", slice(None), 3.0), {})
     assert norm.scale[2] == 1
     assert (x[:, 2] == 0).all()
 
 
-def put(dataset, name, row, value):
-    array = np.load(dataset.path / f"{name}.npy", mmap_mode="r+")
-    array[row] = value
-    array.flush()
-    return Dataset(dataset.path)
-
-
-def test_nan_in_a_target_is_named_with_sample_count_and_place(dataset):
-    broken = put(dataset, "heat", 5 + 7, np.nan)
-    with pytest.raises(DataError, match=r"sample 1.*'heat'.*1 of 12.*\(first: 7\)"):
-        target_statistics(broken, broken.split("train"))
-
-
-def test_a_target_that_is_zero_everywhere_is_refused(dataset):
-    broken = put(dataset, "force", slice(0, 5), 0.0)
-    with pytest.raises(DataError, match=r"sample 0.*'force'"):
+@pytest.mark.parametrize(
+    ("name", "rows", "value", "message"),
+    [
+        ("heat", 5 + 7, np.nan, r"sample 1.*'heat'.*1 of 12.*\(first: 7\)"),
+        ("force", slice(0, 5), 0.0, r"sample 0.*'force'"),
+    ],
+)
+def test_nan_and_zero_targets_are_refused_with_their_sample(dataset, name, rows, value, message):
+    broken = put(dataset, name, rows, value)
+    with pytest.raises(DataError, match=message):
         target_statistics(broken, broken.split("train"))
 
 

@@ -49,7 +49,7 @@ def test_columns_are_counted_from_the_plate_and_from_gaps():
     assert gap.tolist() == [[0, 0, 0, 0, 2, 2], [0, 1, 1, 0, 1, 0]]
 
 
-def test_an_overhang_hangs_and_a_leg_stands():
+def test_gaps_are_measured_under_overhangs_only():
     mesh = merged(table(), levels=0)
     around = surroundings(mesh.points, mesh.hexahedra)
     assert at(mesh, around["gap"], -4, 0, 6) == 0
@@ -63,7 +63,7 @@ def test_an_overhang_hangs_and_a_leg_stands():
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
-def test_mirror_images_have_the_same_around_them(axes):
+def test_mirror_images_have_the_same_surroundings(axes):
     voxels = table(size=(0.6, 0.6, 0.6))
     image = Voxels(np.flip(voxels.solid, axes), voxels.size, voxels.origin)
     mesh, seen = merged(voxels, levels=0), merged(image, levels=0)

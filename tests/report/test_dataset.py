@@ -18,12 +18,14 @@ from flare.report.dataset import (
     _histogram,
     gallery,
     histograms,
+    landmark_grid,
+    number,
     number_histograms,
+    sample_grid,
     sample_numbers,
     write_dataset_page,
 )
 from flare.report.fields import robust_range
-from flare.report.samples import landmark_grid, number, sample_grid
 from flare.report.style import new_figure
 from flare.utils.errors import NotConverged
 from tests.factory import elasticity_dataset, ragged_dataset, ragged_sample, ragged_schema
@@ -44,7 +46,7 @@ def elasticity(tmp_path_factory):
     return elasticity_dataset(tmp_path_factory.mktemp("e") / "data")
 
 
-def test_statistics_stand_beside_the_published_ones(elasticity):
+def test_statistics_are_shown_beside_the_published_ones(elasticity):
     page = write_dataset_page(elasticity).read_text()
     mean = landmarks(elasticity)["mean"]
     assert f"{mean:.4g} (published {card('elasticity').published['mean'].value:.4g}" in page
@@ -140,7 +142,7 @@ def test_histograms_of_numbers_have_words_for_titles_and_the_units_of_the_card(t
     assert (axes.get_title(), axes.get_xlabel()) == ("largest von mises", "MPa")
 
 
-def test_the_gallery_has_a_panel_a_sample_in_one_range_of_colors(elasticity):
+def test_the_gallery_has_a_panel_per_sample_with_one_color_range(elasticity):
     panels = [axes for axes in gallery(elasticity, count=3).axes if axes.get_title().startswith("sample")]
     assert [axes.get_title() for axes in panels] == ["sample 0", "sample 12", "sample 23"]
     assert len({axes.collections[0].get_clim() for axes in panels}) == 1
@@ -156,7 +158,7 @@ def test_a_single_corner_does_not_set_the_colors_of_a_gallery(elasticity):
     assert "2nd to the 98th percentile" in write_dataset_page(elasticity).read_text()
 
 
-def test_the_gallery_shows_what_goes_in_above_what_comes_out(tmp_path):
+def test_the_gallery_shows_inputs_above_targets(tmp_path):
     dataset = generate(Darcy(resolution=8, stride=1, grid="node"), tmp_path / "d", samples=3, quiet=True)
     figure = gallery(dataset)
     panels = [axes for axes in figure.axes if axes.get_title().startswith("sample")]
@@ -199,7 +201,7 @@ def test_a_channel_that_is_constant_but_for_rounding_is_one_bar(tmp_path, heat, 
     assert write_dataset_page(dataset).exists()
 
 
-def test_few_numbers_of_single_precision_still_have_their_histogram():
+def test_a_narrow_range_in_single_precision_has_a_histogram():
     values = np.float32(1) + np.arange(20, dtype=np.float32) * np.float32(2**-23)
     axes = new_figure(2, 2).subplots()
     _histogram(axes, values, 60, "", "", "")

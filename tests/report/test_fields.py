@@ -70,7 +70,7 @@ def test_a_cloud_in_the_plane_has_smaller_markers_the_denser_it_is():
     assert sizes[0] > sizes[1]
 
 
-def test_a_small_cloud_in_space_is_whole():
+def test_a_small_cloud_in_space_is_drawn_completely():
     points = np.random.default_rng(0).random((500, 3)) * [3, 1, 0.5]
     axes, cloud = drawn(points, points[:, 0])
     assert len(cloud.get_array()) == 500
@@ -79,7 +79,7 @@ def test_a_small_cloud_in_space_is_whole():
     np.testing.assert_allclose(box / box[0], np.ptp(points, 0) / np.ptp(points[:, 0]))
 
 
-def test_a_large_cloud_in_space_says_how_much_of_it_is_shown_and_always_shows_the_same():
+def test_a_large_cloud_in_space_shows_a_fixed_subset_and_its_size():
     points = np.random.default_rng(0).random((30_000, 3))
     (axes, first), (_, second) = drawn(points, points[:, 0]), drawn(points, points[:, 0])
     assert axes.get_title() == "heading\n20,000 of 30,000 points"
@@ -109,7 +109,7 @@ def test_ranges(values, plain, symmetric):
     assert symmetric_range(values) == symmetric
 
 
-def test_the_range_of_a_constant_holds_it():
+def test_the_range_of_a_constant_contains_it():
     low, high = value_range([5.0, 5.0])
     assert low < 5 < high
 
@@ -118,7 +118,7 @@ def test_the_range_of_a_constant_holds_it():
     ("values", "extend"),
     [([0.0, 1.0], "neither"), ([-0.1, 1.0], "min"), ([0.0, 1.1], "max"), ([-1, 2.0], "both"), ([np.nan, 1], "neither")],
 )
-def test_a_color_bar_is_as_high_as_its_axes_and_points_to_what_it_lacks(values, extend):
+def test_a_color_bar_has_the_height_of_its_axes_and_pointed_ends_for_outliers(values, extend):
     axes, mesh = drawn(grid(9, 2), np.linspace(0, 1, 18), grid=(9, 2))
     color_bar(axes, mesh, "pressure [Pa]", values)
     axes.figure.draw_without_rendering()

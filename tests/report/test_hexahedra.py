@@ -17,7 +17,7 @@ def block(*shape):
 
 @pytest.mark.parametrize("azimuth", [-90.0, 90.0, 0.0, 180.0])
 @pytest.mark.parametrize("elevation", [20.0, -20.0])
-def test_what_is_in_front_hides_what_is_behind(azimuth, elevation):
+def test_front_faces_hide_faces_behind(azimuth, elevation):
     """Four upright plates around the middle, each with its own value; seen is the one towards the viewer."""
     solid = np.zeros((9, 9, 20), bool)
     solid[[0, 8], 1:-1] = solid[1:-1, [0, 8]] = True

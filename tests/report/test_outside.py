@@ -12,7 +12,7 @@ from flare.report.style import new_figure
 pv = pytest.importorskip("pyvista")
 
 
-def test_a_plane_is_seen_in_the_plane_and_a_cloud_has_no_outside():
+def test_a_plane_is_drawn_in_the_plane_and_a_cloud_has_no_outside():
     shown = outside(from_pyvista(pv.Plane(i_resolution=3, j_resolution=2)))
     assert shown.points.shape == (12, 2)
     assert len(shown.triangles) == 12

@@ -67,7 +67,7 @@ def written(tmp_path_factory):
     return path
 
 
-def test_every_word_is_there_and_none_is_markup(written):
+def test_text_is_complete_and_escaped(written):
     html = written.read_text()
     page = Page(html)
     assert page.all("script") == []
@@ -76,7 +76,7 @@ def test_every_word_is_there_and_none_is_markup(written):
         assert word in page.text
 
 
-def test_nothing_is_fetched(written):
+def test_the_page_fetches_nothing(written):
     html = written.read_text()
     assert not re.search(r"https?:|//\w", re.sub(r"base64,[\w+/=]+", "", html))
     for _, attrs in Page(html).tags:
@@ -86,7 +86,7 @@ def test_nothing_is_fetched(written):
     assert "@import" not in html
 
 
-def test_pictures_are_inside_each_with_words_for_those_who_cannot_see(written):
+def test_pictures_are_embedded_with_alternative_text(written):
     html = written.read_text()
     images = Page(html).all("img")
     assert len(images) == html.count("data:image/png;base64,") == 3
@@ -101,7 +101,7 @@ def test_the_contents_lead_to_every_section(written):
     assert len(links) == 6
 
 
-def test_it_is_made_for_phones_the_dark_and_paper(written):
+def test_the_page_supports_phones_dark_mode_and_printing(written):
     html = written.read_text()
     assert 'name="viewport"' in html
     assert "prefers-color-scheme: dark" in html
@@ -114,7 +114,7 @@ def test_an_empty_page_is_a_page(tmp_path):
     assert page.all("section") == page.all("nav") == []
 
 
-def test_a_page_that_fails_leaves_the_old_one(written):
+def test_a_failed_page_keeps_the_old_one(written):
     before = written.read_bytes()
     broken = Figure()
     broken.savefig = lambda *args, **options: 1 / 0

@@ -73,7 +73,7 @@ def test_points_in_space():
 
 
 @pytest.mark.parametrize("extent", [(1, 1), (10, 1), (1, 3)])
-def test_panels_are_of_one_size_and_bars_as_high_as_they_are(extent):
+def test_panels_have_one_size_and_color_bars_their_height(extent):
     rows = fields(of_one(TRUTH, TRUTH + 0.1, POINTS * extent, grid=(6, 7)))
     boxes = [field.axes.get_window_extent() for field in rows[0]]
     for box in boxes:

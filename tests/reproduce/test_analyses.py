@@ -16,7 +16,7 @@ TINY = (
 )
 
 
-def test_a_look_at_a_trained_model_keeps_the_fingerprint_of_its_data(tmp_path):
+def test_an_analysis_of_a_model_keeps_the_fingerprint_of_its_data(tmp_path):
     training, ledger = Training(Data("elasticity", 6, 2), overrides=TINY), Ledger(tmp_path / "records")
     looks = [TrainedSpectra(training, 1), MedianSample(training)]
     sweep([training, *looks], ledger, Workspace(tmp_path / "work"))

@@ -62,7 +62,7 @@ def test_a_halved_model_has_no_heads_narrower_than_four_channels_and_its_variant
         assert sizes["channels"] // sizes["heads"] >= 4, cell.parts
 
 
-def test_the_list_counts_what_is_recorded_and_the_whole_time_all_the_same(tmp_path):
+def test_the_list_counts_recorded_jobs_and_the_whole_time(tmp_path):
     ledger = Ledger(tmp_path)
 
     def cost():
@@ -76,7 +76,7 @@ def test_the_list_counts_what_is_recorded_and_the_whole_time_all_the_same(tmp_pa
     assert after.seconds == before.seconds > 60
 
 
-def test_peers_bring_to_the_stand_in_what_they_have_for_drivaerml():
+def test_baselines_use_their_drivaerml_settings_on_the_stand_in():
     for model in ("gnot", "lno", "perceiver", "transolver"):
         ours, theirs = recipe("car-potential", model), recipe("drivaerml", model)
         for group in ("optim", "model", "epochs"):

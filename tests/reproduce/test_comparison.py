@@ -75,7 +75,7 @@ def small(model):
 
 
 @pytest.mark.parametrize("model", recipe_names())
-def test_one_epoch_of_every_model_runs_the_loss_falls_and_the_checkpoint_loads_back(model, preset, darcy, tmp_path):
+def test_every_model_trains_an_epoch_and_its_checkpoint_loads(model, preset, darcy, tmp_path):
     rate, share = (3e-3, 0.95) if model == "perceiver" else (1e-2, 0.9)  # PerceiverIO starts from a plateau
     overrides = [*small(model), ("data.batch_size", 1), ("optim.lr", rate)]
     (cell,) = cells = model_cells(str(preset), [model], 1, None, overrides)
@@ -97,7 +97,7 @@ def test_every_model_has_a_recipe():
     assert set(MODELS) <= set(recipe_names())
 
 
-def test_the_table_has_mean_and_spread_the_best_first_and_nothing_is_trained_twice(preset, tmp_path, monkeypatch):
+def test_the_table_has_mean_and_spread_with_the_best_model_first(preset, tmp_path, monkeypatch):
     cells = model_cells(str(preset), ["lno", "flare"], 2, "flare", [*FAST, ("data.train_samples", 8)])
     text = compare_models(cells, tmp_path, seeds=2)
     found = sorted(outcomes(Ledger(tmp_path / "records"), cells), key=lambda outcome: outcome.mean)
@@ -131,18 +131,18 @@ def test_a_model_that_diverges_does_not_stop_the_others(preset, tmp_path, monkey
     assert "| lno | 1 | TrainingDiverged: the loss is nan |" in text
 
 
-def test_models_on_grids_are_left_out_where_there_is_none(preset, tmp_path, capsys):
+def test_models_on_grids_need_a_grid(preset, tmp_path, capsys):
     cloud = ragged_dataset(tmp_path / "cloud", sizes=(20, 30, 25, 22), test=1)
     words = ["compare", "--preset", str(preset), "--data.path", str(cloud.path), "--out", str(tmp_path / "out")]
     assert main([*words, "--models", "transolver-conv"]) == 2
     assert "grid" in capsys.readouterr().err
     sizes = ["--model.channels", "40", "--model.blocks", "1", "--data.batch_size", "1"]
     assert main([*words, "--seeds", "1", "--workers", "1", *sizes]) == 0
-    told = capsys.readouterr()
-    assert "transolver-conv" in told.err
-    assert "transolver-conv" not in told.out
-    assert "| gnot |" in told.out
-    assert (tmp_path / "out" / "compare.md").read_text() == told.out
+    printed = capsys.readouterr()
+    assert "transolver-conv" in printed.err
+    assert "transolver-conv" not in printed.out
+    assert "| gnot |" in printed.out
+    assert (tmp_path / "out" / "compare.md").read_text() == printed.out
 
 
 @pytest.mark.parametrize(

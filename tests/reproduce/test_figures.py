@@ -12,6 +12,7 @@ from flare.reproduce.figures import Series, error_curves, learning_curves, milli
 from flare.reproduce.items.table1 import PAPER
 from flare.reproduce.ledger import Ledger, Record
 from flare.reproduce.registry import find_item
+from flare.reproduce.study import outcomes
 
 
 def line(*errors, paper=()):
@@ -29,13 +30,13 @@ def ticks(axes):
 
 
 @pytest.mark.parametrize("errors", [(0.31, 0.39), (0.101, 0.128), (0.9, 1.1), (0.055, 0.089), (0.11, 0.8), (0.02, 0.9)])
-def test_a_short_axis_has_three_plain_numbers_at_least(errors):
+def test_a_short_axis_has_at_least_three_plain_numbers(errors):
     shown = ticks(error_curves({"a": line(*errors)}, axis="epoch").axes[0])
     assert 3 <= len(shown) <= 10
     assert all(f"{float(text):g}" == text for text in shown)
 
 
-def test_the_papers_errors_have_a_panel_and_an_axis_of_their_own_and_a_single_point_a_mark():
+def test_the_papers_errors_have_their_own_panel_and_a_single_point_a_marker():
     ours, theirs = error_curves({"a": line(0.3, 0.2, paper=[0.01])}, axis="depth").axes
     assert (ours.get_title(), theirs.get_title()) == ("ours", "the paper's")
     (paper,) = theirs.lines
@@ -46,7 +47,7 @@ def test_the_papers_errors_have_a_panel_and_an_axis_of_their_own_and_a_single_po
     assert len(error_curves({"a": line(0.3, 0.2)}, axis="depth").axes) == 1
 
 
-def test_of_what_was_not_measured_the_papers_number_is_drawn_all_the_same():
+def test_the_papers_number_is_drawn_where_ours_is_missing():
     gap = Series([1, 2, 4], [0.3, math.nan, 0.2], [0.01, 0.0, 0.02], [0.03, 0.02, 0.01])
     ours, theirs = error_curves({"a": gap}, axis="depth").axes
     assert ours.lines[0].get_xydata().tolist() == [[1, 0.3], [4, 0.2]]
@@ -61,13 +62,13 @@ def test_an_ablation_draws_all_of_the_papers_points(monkeypatch, tmp_path):
     cells = item.cells(BUDGETS["cpu"])
     for cell in cells[:2]:
         ledger.write(cell.job, Record("done", {"rel_l2": 0.1}))
-    item.report(ledger, BUDGETS["cpu"])
+    item.report(outcomes(ledger, cells), BUDGETS["cpu"])
     (line,) = drawn.values()
     assert line.paper == [cell.paper for cell in cells]
     assert [error for error in line.y if not math.isnan(error)] == [0.1, 0.1]
 
 
-def test_of_curves_that_coincide_each_is_seen():
+def test_coinciding_curves_are_all_visible():
     drawn = error_curves({name: line(0.3, 0.2) for name in "abc"}, axis="depth").axes[0].lines
     assert len({curve.get_marker() for curve in drawn}) == 3
     assert len({matplotlib.colors.to_hex(curve.get_color()) for curve in drawn}) == 3
@@ -76,7 +77,7 @@ def test_of_curves_that_coincide_each_is_seen():
         assert sizes == sorted(set(sizes), reverse=True), "the later ones leave a rim of the earlier"
 
 
-def test_bars_are_drawn_and_in_the_legend_only_where_there_is_a_spread():
+def test_error_bars_are_drawn_only_where_there_is_a_spread():
     spread = Series([1, 2], [0.3, 0.2], [0.01, 0.02], [None, None])
     axes = error_curves({"one seed": line(0.3, 0.2), "three": spread}, axis="depth").axes[0]
     assert [bars.get_label() for bars in axes.containers] == ["three"]
@@ -124,7 +125,7 @@ def test_learning_curves_have_the_mean_field_where_a_record_has_it(monkeypatch):
     assert learning_curves("a", "Errors.", {}) == []
 
 
-def test_a_million_points_have_plain_numbers_at_their_axes():
+def test_axes_of_a_million_points_have_plain_numbers():
     rows = [
         {"blocks": b, "latents": 4, "rel_l2": 0.3 + 0.06 / b, "seconds": 3.0 * b, "peak_mb": 2000.0 * b} for b in (1, 2)
     ]

@@ -30,7 +30,7 @@ def test_equal_jobs_have_one_address_whatever_the_order_of_their_facts():
     assert address(Thing({"a": 1})) != address(Thing({"a": 2}))
 
 
-def test_what_is_written_is_found_again_with_its_arrays(tmp_path):
+def test_records_and_arrays_round_trip(tmp_path):
     ledger, job = Ledger(tmp_path), Thing({"a": 1})
     assert ledger.find(job) is None
     arrays = {"values": np.arange(6.0).reshape(2, 3)}
@@ -80,15 +80,15 @@ def test_a_damaged_record_is_refused(text, tmp_path):
         ({"outcome": "unfinished", "result": {}}, "unfinished"),
     ],
 )
-def test_a_record_that_is_json_but_damaged_is_named_with_what_to_do(change, words, tmp_path):
+def test_a_damaged_json_record_is_named_with_a_remedy(change, words, tmp_path):
     ledger, job = Ledger(tmp_path), Training(ON)
     ledger.write(job, Record("done", {"rel_l2": 0.1, "curve": [(1, 0.2)]}, made={"seconds": None}))
     assert ledger.find(job).outcome == "done"
     path = ledger.path(job)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(DataError, match=words) as told:
+    with pytest.raises(DataError, match=words) as printed:
         ledger.find(job)
-    assert str(path) in str(told.value)
+    assert str(path) in str(printed.value)
 
 
 def test_arrays_that_are_not_those_of_the_record_are_refused(tmp_path):
@@ -120,9 +120,9 @@ def test_settings_that_change_no_result_are_not_part_of_a_run():
         Training(Data("pipe", 6, 2)),
     ],
 )
-def test_all_that_changes_a_result_is(other):
+def test_settings_that_change_a_result_are_part_of_a_run(other):
     assert address(other) != address(Training(ON))
 
 
-def test_nothing_of_this_machine_is_in_a_definition():
+def test_a_definition_does_not_depend_on_the_machine():
     assert "path" not in json.dumps(Training(ON).definition())

@@ -269,7 +269,7 @@ def test_effective_ranks_and_spread_of_heads_are_tabulated(tmp_path):
     assert row(text, "independent", "2")[2:] == list(rank_rows(of)[1][1:])
 
 
-def test_pictures_of_samples_stand_beside_the_errors_of_all(tmp_path):
+def test_pictures_of_samples_are_shown_with_the_mean_errors(tmp_path):
     points = np.random.default_rng(0).random((30, 2), dtype=np.float32)
     arrays = {"points": points, "truth": points[:, :1], "prediction": points[:, 1:]}
     facts = {"index": 3, "of_samples": 5, "rel_l2": 0.3, "fields": ["stress"], "units": ["MPa"], "grid": None}

@@ -69,50 +69,52 @@ def test_every_table_is_there_in_all_forms_and_every_picture(done):
     }
 
 
-def test_doing_it_again_changes_nothing_and_the_table_says_what_the_records_say(done, capsys):
+def test_a_repeated_command_changes_nothing_and_the_table_equals_the_records(done, capsys):
     words = ["reproduce", "table1", "--only", ",".join(LONG["table1"]), "--budget", "smoke"]
     words += ["--workers", "1", "--work", str(done)]
     assert main(words) == 0  # its page mentions other items, which were not done when it was written
     before = content(done / "smoke")
     capsys.readouterr()
     assert main(words) == 0
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
     assert content(done / "smoke") == before
-    assert "11 jobs, 11 already recorded" in told.err
+    assert "11 jobs, 11 already recorded" in printed.err
     for cell in select_cells(find_item("table1").cells(SMOKE), LONG["table1"]):
         result = ledger_of(done).find(cell.job).result
         error, field = (thousandths(result[key]) for key in ("rel_l2", "rel_l2_mean_field"))
-        assert f"| {cell.parts[0]} | {cell.parts[1]} | {result['parameters']:,} | {error} | {field} | 1 |" in told.out
+        assert (
+            f"| {cell.parts[0]} | {cell.parts[1]} | {result['parameters']:,} | {error} | {field} | 1 |" in printed.out
+        )
     page = done / "smoke" / "table1-smoke.md"
-    assert told.out == page.read_text(encoding="utf-8")
+    assert printed.out == page.read_text(encoding="utf-8")
 
 
-def test_all_does_the_named_items_in_the_order_asked_for(done, capsys):
+def test_all_does_the_named_items_in_order(done, capsys):
     only = ["spectra", "kv-depth/depth=0"]
     words = ["--only", ",".join(only), "--workers", "1", "--work", str(done)]
     assert main(["reproduce", "all", "--budget", "smoke", *words]) == 0
-    told = capsys.readouterr()
-    assert told.out.index("spectra-smoke-spectra.png") < told.out.index("K/V depth")
-    assert [line for line in told.err.splitlines() if "already recorded" in line] == [
+    printed = capsys.readouterr()
+    assert printed.out.index("spectra-smoke-spectra.png") < printed.out.index("K/V depth")
+    assert [line for line in printed.err.splitlines() if "already recorded" in line] == [
         "2 jobs, 2 already recorded",
         "1 job, 1 already recorded",
     ]
 
 
-def test_lpbf_has_the_authors_measure_besides(done):
+def test_lpbf_also_has_the_authors_measure(done):
     cell = next(c for c in find_item("table1").cells(SMOKE) if c.parts == ("lpbf", "flare"))
     result = ledger_of(done).find(cell.job).result
     assert result["offset"] == 0
     assert 0 < result["rel_l2_offset"] < result["rel_l2"], "an offset of millimetres hides errors of tenths"
 
 
-def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_not(done, tmp_path, capsys):
+def test_verify_is_bit_equal_here_and_rejects_a_false_record(done, tmp_path, capsys):
     words = ["reproduce", "kv-depth", "--budget", "smoke", "--only", "depth=0", "--workers", "1", "--work", str(done)]
     before = content(done / "smoke" / "records")
     assert main([*words, "--verify"]) == 0
-    told = capsys.readouterr().err
-    assert "(bit-equal)" in told
-    assert re.search(r"^1/1  elasticity/depth=0/latents=\d+, seed 0: rel-L2 ", told, re.MULTILINE)
+    printed = capsys.readouterr().err
+    assert "(bit-equal)" in printed
+    assert re.search(r"^1/1  elasticity/depth=0/latents=\d+, seed 0: rel-L2 ", printed, re.MULTILINE)
     assert content(done / "smoke" / "records") == before
     (cell,) = select_cells(find_item("kv-depth").cells(SMOKE), ["depth=0"])
     record = ledger_of(done).find(cell.job)
@@ -122,19 +124,19 @@ def test_a_cell_trained_again_here_comes_out_bit_equal_and_a_false_record_does_n
     assert "OUTSIDE" in capsys.readouterr().err
 
 
-def test_a_look_at_a_trained_model_is_done_again_with_its_model_and_times_are_refused(done, tmp_path, capsys):
+def test_verify_repeats_analyses_with_their_model_and_skips_times(done, tmp_path, capsys):
     words = ["--budget", "smoke", "--verify", "--workers", "1", "--work", str(done)]
     before = content(done / "smoke" / "records")
     assert main(["reproduce", "all", "--only", "scaling,spectra,lpbf", *words]) == 0
-    told = capsys.readouterr().err
-    assert "elasticity/flare: equal" in told
-    assert "lpbf: equal" in told
-    assert "precision=32: skipped" in told
+    printed = capsys.readouterr().err
+    assert "elasticity/flare: equal" in printed
+    assert "lpbf: equal" in printed
+    assert "precision=32: skipped" in printed
     assert main(["reproduce", "scaling", *words]) == 2
     assert content(done / "smoke" / "records") == before
 
 
-def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(done, tmp_path, capsys, monkeypatch):
+def test_failed_jobs_set_the_exit_code_and_tables_are_written(done, tmp_path, capsys, monkeypatch):
     real = Training.perform
 
     def fail(self, place):
@@ -149,12 +151,12 @@ def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(
     with monkeypatch.context() as patch:
         patch.setattr(Training, "perform", fail)
         assert main(words) == 1
-    told = capsys.readouterr()
-    assert "1/2  elasticity/depth=0/latents=4, seed 0: rel-L2 " in told.err
-    assert "2/2  elasticity/depth=1/latents=4, seed 0: RuntimeError: no such kernel" in told.err
-    last = told.err.splitlines()[-1]
+    printed = capsys.readouterr()
+    assert "1/2  elasticity/depth=0/latents=4, seed 0: rel-L2 " in printed.err
+    assert "2/2  elasticity/depth=1/latents=4, seed 0: RuntimeError: no such kernel" in printed.err
+    last = printed.err.splitlines()[-1]
     assert f"1 of {len(cells)} jobs" in last
-    assert "RuntimeError: no such kernel |" in told.out
+    assert "RuntimeError: no such kernel |" in printed.out
     assert list(out.glob("tables/*.csv"))
     assert main(words) == 1, "as long as it has not come to its end"
     assert capsys.readouterr().err.splitlines()[-1] == last
@@ -166,16 +168,16 @@ def test_a_script_can_tell_that_jobs_failed_and_tables_are_written_nevertheless(
     ("only", "count"),
     [(["elasticity"], 6), (["flare"], 6), (["elasticity/flare", "darcy/lno"], 2), (["darcy/gnot-published"], 1)],
 )
-def test_cells_are_chosen_by_their_parts(only, count):
+def test_cells_are_selected_by_their_parts(only, count):
     assert len(select_cells(find_item("table1").cells(CPU), only)) == count
 
 
 @pytest.mark.parametrize("only", ["elasticity/flare,", ",elasticity/flare", "elasticity/flare/, ,darcy/lno"])
-def test_a_comma_too_many_chooses_nothing_more(only):
+def test_extra_commas_select_nothing_more(only):
     assert len(select_cells(find_item("table1").cells(CPU), _only(only))) == 1 + only.count("darcy")
 
 
-def test_a_look_at_a_trained_model_brings_its_training_along():
+def test_an_analysis_of_a_model_plans_its_training():
     training, spectra = planned(find_item("spectra"), CPU, None, None)
     assert spectra.training == training
 
@@ -222,9 +224,7 @@ def test_bad_input_is_refused_before_anything_is_done(words, message, tmp_path, 
     ],
 )
 @pytest.mark.parametrize("place", ["/proc/flare", "file"])
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_done(
-    words, option, place, tmp_path, capsys, monkeypatch
-):
+def test_an_unwritable_folder_is_reported_before_anything_is_done(words, option, place, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "records").mkdir()
     (tmp_path / "file").touch()
@@ -237,7 +237,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_done(
     ("words", "found", "workers", "generators"),
     [([], [], 5, 5), ([], ["0", "1"], 2, 5), (["--workers", "3"], ["0", "1"], 3, 3), (["--workers", "3"], [], 3, 3)],
 )
-def test_as_many_train_as_there_are_gpus_and_as_many_make_data_as_cores(
+def test_default_workers_are_gpus_for_training_and_cores_for_data(
     words, found, workers, generators, tmp_path, monkeypatch
 ):
     asked = []
@@ -248,7 +248,7 @@ def test_as_many_train_as_there_are_gpus_and_as_many_make_data_as_cores(
     assert asked == [(workers, generators)]
 
 
-def test_pages_of_no_record_remove_nothing(tmp_path, capsys):
+def test_pages_without_records_remove_nothing(tmp_path, capsys):
     folder, records = tmp_path / "pages", tmp_path / "records"
     (kv,) = select_cells(find_item("kv-depth").cells(CPU), ["depth=0"])
     Ledger(records).write(kv.job, Record("done", {"rel_l2": 0.1, "parameters": 5, "curve": [(1, 0.1)]}))
@@ -259,18 +259,18 @@ def test_pages_of_no_record_remove_nothing(tmp_path, capsys):
     Ledger(smoke).write(select_cells(find_item("kv-depth").cells(SMOKE), None)[0].job, Record("failed", failure="x"))
     capsys.readouterr()
     assert main(["reproduce", "pages", "--records", str(smoke), "--out", str(folder)]) == 2
-    told = capsys.readouterr().err
-    assert str(smoke) in told
+    printed = capsys.readouterr().err
+    assert str(smoke) in printed
     assert content(folder) == before
 
 
-def test_the_list_knows_what_of_smoke_is_recorded_without_being_told_where(done, capsys):
+def test_the_list_finds_the_records_of_smoke(done, capsys):
     assert main(["reproduce", "list", "--work", str(done)]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("kv-depth ")]
     assert "(all recorded)" in line.split("job", 2)[1]
 
 
-def test_the_list_does_not_count_what_is_unfinished_as_recorded(tmp_path, capsys):
+def test_the_list_counts_unfinished_jobs_separately(tmp_path, capsys):
     ledger, ended = Ledger(tmp_path), {"rel_l2": 0.1}
     first, second, third, fourth = planned(find_item("blocks-latents"), SMOKE, ["darcy"], None)
     half = Record("unfinished", {"curve": [(1, 0.5)], "epochs": 2})
@@ -278,31 +278,31 @@ def test_the_list_does_not_count_what_is_unfinished_as_recorded(tmp_path, capsys
         ledger.write(job, record)
     words = ["reproduce", "list", "--workers", "2", "--records", str(tmp_path)]
 
-    def told():
+    def printed():
         assert main(words) == 0
         return capsys.readouterr().out
 
-    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\);", told())
-    assert re.search(r"kv-depth +smoke: 2 jobs, \d+ s;", told())
+    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(2 of 4 recorded, 1 unfinished\);", printed())
+    assert re.search(r"kv-depth +smoke: 2 jobs, \d+ s;", printed())
     for job in (first, second, fourth):
         ledger.write(job, half)
-    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(4 unfinished\);", told())
-    assert "with 2 workers of one core each" in told()
+    assert re.search(r"blocks-latents/darcy +smoke: 4 jobs, \d+ s \(4 unfinished\);", printed())
+    assert "with 2 workers of one core each" in printed()
 
 
 def test_the_list_has_every_item_with_a_time_for_every_budget(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", "list", "--workers", "2"]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for name in ITEMS:
-        line = next(line for line in told.splitlines() if line.startswith(f"{name} "))
+        line = next(line for line in printed.splitlines() if line.startswith(f"{name} "))
         assert len(re.findall(r"\d+ jobs?, [\d,]+ (s|min|h|days)", line)) == 3, line
 
 
-def test_table_2_stands_beside_what_can_be_guessed_and_knows_two_protocols(done, tmp_path, capsys):
+def test_table_2_has_trivial_baselines_and_two_protocols(done, tmp_path, capsys):
     words = ["--budget", "smoke", "--workers", "1", "--work", str(done)]
     assert main(["reproduce", "table2", *words]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for cell in select_cells(find_item("table2").cells(SMOKE), None):
         result = ledger_of(done).find(cell.job).result
         share = digits(result["accuracy"], None, 1e-2)
@@ -311,7 +311,7 @@ def test_table_2_stands_beside_what_can_be_guessed_and_knows_two_protocols(done,
         line = (
             f"| {cell.parts[0]} | {cell.parts[1]} | own | {result['parameters']:,} | {dev} | {share} | {baseline} | 1 |"
         )
-        assert line in told
+        assert line in printed
         assert result["accuracy"] == result["accuracies"]["test"]
     dev = select_cells(find_item("table2").cells(PAPER), ["listops/flare/dev-split"])
     assert [cell.job.settings()["data"]["protocol"] for cell in dev] == ["dev-split-no-mask"]
@@ -322,20 +322,20 @@ def test_table_2_stands_beside_what_can_be_guessed_and_knows_two_protocols(done,
 def test_measured_studies_are_shown_from_their_records(done, capsys):
     words = ["--budget", "smoke", "--workers", "1", "--work", str(done)]
     assert main(["reproduce", "all", "--only", "scaling,million", *words]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     (cell,) = select_cells(find_item("scaling").cells(SMOKE), None)
     record = ledger_of(done).find(cell.job).result
     assert {(row["layer"], row["points"]) for row in record["rows"]} == {
         (layer, points) for layer in ("softmax", "flare 4", "physics 4") for points in (64, 128)
     }
     for row in scaling.scaling_table(record).rows:
-        assert f"| {' | '.join(row)} |" in told
+        assert f"| {' | '.join(row)} |" in printed
     (cell,) = find_item("million").cells(SMOKE)
     record = ledger_of(done).find(cell.job).result
     assert [(row["blocks"], row["latents"]) for row in record["rows"]] == [(1, 4), (2, 4)]
     for row in million.million_table(record).rows:
-        assert f"| {' | '.join(row)} |" in told
-    assert "| samples (train + test) | 8 + 2 | 387 + 97 |" in told
+        assert f"| {' | '.join(row)} |" in printed
+    assert "| samples (train + test) | 8 + 2 | 387 + 97 |" in printed
     made = ledger_of(done).find(cell.job).made
     assert made["peak_memory_mb"] == round(max(row["peak_mb"] for row in record["rows"]))
     assert made["seconds"] > 0

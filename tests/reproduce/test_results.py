@@ -101,7 +101,7 @@ def test_every_claim_has_numbers_and_a_verdict():
         assert len(numbers.split("; ")) == len(claim["numbers"]), title
 
 
-def test_every_committed_record_is_shown_and_tells_of_no_machine(written):
+def test_every_committed_record_is_shown_and_has_no_absolute_path(written):
     records = {path.name: path for path in (ROOT / "results" / "records").glob("*.json")}
     assert records
     assert set(records) <= written[1], "a record that no page shows"

@@ -9,7 +9,7 @@ import pytest
 from flare.models import build_model
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, budget_named
 from flare.reproduce.items.table1 import VARIANTS
-from flare.reproduce.ledger import Record
+from flare.reproduce.ledger import Ledger, Record
 from flare.reproduce.registry import find_item
 from flare.reproduce.sequences import PAPER
 from flare.reproduce.settings import DECISIONS, differences_of, settings_table
@@ -130,7 +130,7 @@ def test_raw_points_are_those_of_the_paper_and_run_only_when_selected():
 
 
 def test_a_dataset_has_one_row_with_the_settings_of_all_and_of_some_cells():
-    found = [Outcome(cell, [Record("done", {"rel_l2": 0.1})], [cell.job]) for cell in cells("table1", CPU)]
+    found = [Outcome(cell, [Record("done", {"rel_l2": 0.1})], [cell.job], Ledger(".")) for cell in cells("table1", CPU)]
     _, table = settings_table(found)
     rows = {dataset: (shared.split("; "), own) for dataset, shared, own in table.rows}
     assert list(rows) == ["elasticity", "darcy", "airfoil", "pipe", "car-potential", "lpbf"]

@@ -58,7 +58,7 @@ def alone(place, tmp_path_factory):
     return run(JOBS, tmp_path_factory.mktemp("alone"), place)[0]
 
 
-def test_a_record_says_all_that_a_result_needs(alone):
+def test_a_record_has_result_curve_and_environment(alone):
     record = alone.find(JOB)
     assert record.outcome == "done"
     assert 0 < record.result["rel_l2"] < 3
@@ -85,7 +85,7 @@ def test_two_workers_leave_the_same_ledger_as_one(alone, place, tmp_path):
     assert without_made(two) == without_made(alone)
 
 
-def test_so_does_a_dask_cluster_whose_worker_has_two_threads(alone, place, tmp_path):
+def test_a_dask_cluster_leaves_the_same_ledger(alone, place, tmp_path):
     distributed = pytest.importorskip("distributed")
     cluster = distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0")
     with cluster:
@@ -103,16 +103,16 @@ def test_a_worker_that_does_not_see_a_folder_names_it_and_creates_none(missing, 
     assert not (tmp_path / missing).exists()
 
 
-def test_what_has_a_record_is_not_done_again(place, tmp_path, monkeypatch):
+def test_recorded_jobs_are_not_done_again(place, tmp_path, monkeypatch):
     ledger, _ = run(JOBS[:1], tmp_path, place)
     before = content(ledger.folder)
     monkeypatch.setattr(Training, "perform", lambda self, place: pytest.fail("done twice"))
-    _, told = run(JOBS[:1], tmp_path, place)
-    assert told == ["1 job, 1 already recorded"]
+    _, printed = run(JOBS[:1], tmp_path, place)
+    assert printed == ["1 job, 1 already recorded"]
     assert content(ledger.folder) == before
 
 
-def test_a_ledger_that_cannot_be_written_is_told_before_anything_is_made(tmp_path):
+def test_an_unwritable_ledger_is_reported_before_anything_is_made(tmp_path):
     (tmp_path / "file").write_text("of a person")
     with pytest.raises(DataError, match="file"):
         sweep(JOBS[:1], Ledger(tmp_path / "file"), Workspace(tmp_path / "work"))
@@ -121,9 +121,7 @@ def test_a_ledger_that_cannot_be_written_is_told_before_anything_is_made(tmp_pat
     assert not (tmp_path / "work").exists()
 
 
-def test_a_stopped_sweep_keeps_what_is_finished_and_goes_on_in_the_middle_of_a_training(
-    alone, place, tmp_path, monkeypatch
-):
+def test_a_stopped_sweep_resumes_in_the_middle_of_a_training(alone, place, tmp_path, monkeypatch):
     real, evaluations = Trainer._evaluate, []
 
     def stop_once(self, epoch):
@@ -162,7 +160,7 @@ def sweep_and_die(folder, place):
     run(JOBS, folder, place)
 
 
-def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place, tmp_path, monkeypatch):
+def test_a_killed_sweep_resumes_without_repeating_finished_jobs(alone, place, tmp_path, monkeypatch):
     process = get_context("spawn").Process(target=sweep_and_die, args=(tmp_path, place))
     process.start()
     process.join()
@@ -172,8 +170,8 @@ def test_a_killed_sweep_goes_on_without_repeating_what_is_finished(alone, place,
     assert ledger.find(JOBS[1]) is None
     real, trained = Training.train, []
     monkeypatch.setattr(Training, "train", lambda self, place: trained.append(self.seed) or real(self, place))
-    _, told = run(JOBS, tmp_path, place)
-    assert told[1] == "resuming 1 job"
+    _, printed = run(JOBS, tmp_path, place)
+    assert printed[1] == "resuming 1 job"
     assert trained == [1, 2]
     assert ledger.path(JOBS[0]).read_bytes() == finished
     assert without_made(ledger) == without_made(alone), "bit for bit, as though nothing had happened"
@@ -187,12 +185,14 @@ def sweep_for_long(folder, place):
 
 
 @pytest.mark.slow
-def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
+def test_workers_of_a_stopped_sweep_save_their_progress(place, tmp_path):
     process = get_context("spawn").Process(target=sweep_for_long, args=(tmp_path, place))
     process.start()
     there = replace(place, runs=f"{tmp_path.name}-runs")
     until = time.monotonic() + 300
-    while not all(there.run(job).exists() and job.curve(there) for job in LONG[:2]) and time.monotonic() < until:
+    while (
+        not all(there.run(job).exists() and job.curves(there)["curve"] for job in LONG[:2]) and time.monotonic() < until
+    ):
         time.sleep(0.2)
     process.terminate()
     process.join(120)
@@ -201,11 +201,11 @@ def test_workers_of_a_stopped_sweep_save_what_they_are_at(place, tmp_path):
     assert [ledger.find(job).outcome for job in LONG[:2]] == ["unfinished"] * 2
     assert ledger.find(LONG[2]) is None
     for job in LONG[:2]:
-        assert ledger.find(job).result["curve"] == [list(point) for point in job.curve(there)]
+        assert ledger.find(job).result["curve"] == [list(point) for point in job.curves(there)["curve"]]
 
 
 @pytest.mark.parametrize("error", [TrainingDiverged("the loss is nan"), RuntimeError("no such kernel")])
-def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monkeypatch):
+def test_a_failed_job_is_recorded_and_the_others_continue(error, place, tmp_path, monkeypatch):
     real = Training.train
 
     def fail(self, there):
@@ -214,14 +214,14 @@ def test_a_failed_job_says_so_and_the_others_go_on(error, place, tmp_path, monke
         return real(self, there)
 
     monkeypatch.setattr(Training, "train", fail)
-    ledger, told = run(JOBS[:2], tmp_path, place)
+    ledger, printed = run(JOBS[:2], tmp_path, place)
     record = ledger.find(JOBS[1])
     assert record.outcome == "failed"
     assert str(error) in record.failure
     assert record.made["seconds"] >= 0
     assert record.made["peak_memory_mb"] > 0
     assert ledger.find(JOB).outcome == "done"
-    assert any(str(error) in line for line in told)
+    assert any(str(error) in line for line in printed)
     assert run(JOBS[:2], tmp_path, place)[1] == ["2 jobs, 2 already recorded"]
     assert run(JOBS[:2], tmp_path, place, retry=True)[1][0] == "2 jobs, 1 already recorded"
 
@@ -244,7 +244,7 @@ class SeesGpu(Job):
         return {"gpu": os.environ["CUDA_VISIBLE_DEVICES"]}, {}
 
 
-def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
+def test_each_worker_sees_its_own_gpu(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.cuda, "device_count", lambda: 2)
@@ -262,7 +262,7 @@ def test_each_worker_sees_a_gpu_of_its_own(tmp_path, monkeypatch):
     assert [ledger.find(SeesGpu(number)).result["gpu"] for number in (2, 3)] == ["4", "6"]
 
 
-def test_a_training_that_ends_without_a_number_has_failed(place, tmp_path, monkeypatch):
+def test_a_training_that_ends_with_nan_has_failed(place, tmp_path, monkeypatch):
     real = Training.perform
 
     def perform(self, there):
@@ -280,21 +280,21 @@ def test_in_a_fresh_clone_a_model_is_trained_again_for_its_spectra_and_its_recor
     path = Ledger(tmp_path / "records").path(JOB)
     path.parent.mkdir()
     path.write_bytes(alone.path(JOB).read_bytes())
-    ledger, told = run([JOB, spectra], tmp_path, place)
-    assert told[0] == "2 jobs, 1 already recorded"
+    ledger, printed = run([JOB, spectra], tmp_path, place)
+    assert printed[0] == "2 jobs, 1 already recorded"
     assert path.read_bytes() == alone.path(JOB).read_bytes()
     assert ledger.find(spectra).result["rel_l2"] == alone.find(JOB).result["rel_l2"], "the same model, bit for bit"
     assert ledger.arrays(spectra)["eigenvalues"].shape == (1, 2, 4)
 
 
-def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path, monkeypatch):
+def test_a_recorded_failure_has_no_absolute_path(place, tmp_path, monkeypatch):
     def fail(self, there):
         raise RuntimeError(f"{there.data(self.on)} by /usr/lib/some-where/kernel.so, 5 m/s, https://a.org/b/c")
 
     monkeypatch.setattr(Training, "perform", fail)
     ledger, _ = run(JOBS[:1], tmp_path, place)
-    told = f"RuntimeError: {JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
-    assert ledger.find(JOB).failure == told
+    printed = f"RuntimeError: {JOB.on.folder} by kernel.so, 5 m/s, https://a.org/b/c"
+    assert ledger.find(JOB).failure == printed
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_a_failure_does_not_tell_of_the_folders_of_this_machine(place, tmp_path,
         ModuleNotFoundError("No module named 'gmsh'"),
     ],
 )
-def test_what_is_wrong_with_this_machine_is_not_taken_for_the_outcome_of_a_job(error, place, tmp_path, monkeypatch):
+def test_problems_of_the_machine_are_not_recorded_as_failures(error, place, tmp_path, monkeypatch):
     def fail(self, there):
         raise error
 
@@ -316,7 +316,7 @@ def test_what_is_wrong_with_this_machine_is_not_taken_for_the_outcome_of_a_job(e
     assert Ledger(tmp_path / "records").find(JOB) is None
 
 
-def test_a_stopped_training_goes_on_in_another_folder_and_with_other_evaluations(alone, tmp_path, monkeypatch):
+def test_a_stopped_training_resumes_in_another_folder_with_other_evaluations(alone, tmp_path, monkeypatch):
     real = Trainer._evaluate
 
     def stop(self, epoch):

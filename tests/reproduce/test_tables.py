@@ -11,7 +11,7 @@ from flare.reproduce.tables import Table
 TABLE = Table(("model", "rel-L2 × 1e-3", "note"), [("a_b", "5.2 ± 0.1", "50 % | {x}"), ("c", "", "1,200")])
 
 
-def test_markdown_has_a_line_for_every_row_and_bars_only_between_cells():
+def test_markdown_has_a_line_per_row_and_escapes_bars():
     assert TABLE.markdown() == (
         "| model | rel-L2 × 1e-3 | note |\n|---|---:|---:|\n| a_b | 5.2 ± 0.1 | 50 % \\| {x} |\n| c |  | 1,200 |\n"
     )
@@ -21,7 +21,7 @@ def read(table):
     return list(csv.DictReader(table.csv().splitlines()))
 
 
-def test_csv_has_plain_numbers_and_spreads_in_columns_of_their_own():
+def test_csv_has_plain_numbers_and_separate_columns_for_spreads():
     assert [float(row["rel-L2 × 1e-3"] or "nan") for row in read(TABLE)] == pytest.approx([5.2, math.nan], nan_ok=True)
     assert [row["rel-L2 × 1e-3, spread"] for row in read(TABLE)] == ["0.1", ""]
     assert [(row["note"], row["note, note"]) for row in read(TABLE)] == [("", "50 % | {x}"), ("1200", "")]
@@ -44,13 +44,13 @@ def test_csv_has_plain_numbers_and_spreads_in_columns_of_their_own():
         ("failed", "", "", "failed"),
     ],
 )
-def test_whatever_people_read_in_a_cell_of_numbers_a_program_finds_apart(cell, number, spread, besides):
+def test_csv_splits_number_spread_and_note(cell, number, spread, besides):
     (row,) = read(Table(("model", "error"), [("a", cell)]))
     assert row["error"] == number
     assert (row.get("error, spread", ""), row.get("error, note", "")) == (spread, besides)
 
 
-def test_two_numbers_in_a_cell_have_columns_that_say_whose_they_are():
+def test_csv_names_the_columns_of_a_pair():
     table = Table(("model", "elasticity"), [("flare", "**126 ± 5** (3.38)"), ("lno", "–")], pair=("ours", "paper"))
     first, second = read(table)
     expected = {"elasticity, ours": "126", "elasticity, ours, spread": "5", "elasticity, paper": "3.38"}
@@ -60,7 +60,7 @@ def test_two_numbers_in_a_cell_have_columns_that_say_whose_they_are():
     assert list(read(statistics_table(landmarks))[0])[1:] == ["mean, ours", "mean, published"]
 
 
-def test_latex_has_emphasis_of_its_own_and_breaks_long_cells():
+def test_latex_has_emphasis_and_breaks_long_cells():
     long = "data of our solver; 400+100 of 1000+200 samples; batch size 1, not 2"
     text = Table(
         ("layer", "seconds", "departures"), [("softmax", "*3.8e+04*", long), ("a", "**2**", "")], notes=1
@@ -71,13 +71,13 @@ def test_latex_has_emphasis_of_its_own_and_breaks_long_cells():
     assert "*" not in text
 
 
-def test_latex_escapes_what_it_would_stumble_over():
+def test_latex_escapes_special_characters():
     text = TABLE.latex()
     assert r"a\_b & 5.2 $\pm$ 0.1 & 50 \% | \{x\} \\" in text
     assert "\\begin{tabular}{lrr}\n\\toprule\nmodel & rel-L2 $\\times$ 1e-3 & note \\\\\n\\midrule\n" in text
 
 
-def test_latex_says_of_itself_what_it_is_in_comments():
+def test_latex_starts_with_comments():
     about = ["Table 1, budget cpu", f"In bold the lowest: {'word ' * 30}"]
     lines = TABLE.latex(about).splitlines()
     comments = lines[: lines.index(r"\begin{tabular}{lrr}")]
@@ -87,7 +87,7 @@ def test_latex_says_of_itself_what_it_is_in_comments():
 
 
 @pytest.mark.parametrize("row", [("a", "1", "short"), ("a", "1", 200 * "x")])
-def test_what_is_longer_than_a_page_goes_on_on_the_next(row):
+def test_a_long_table_is_a_longtable(row):
     short, long = (Table(("model", "error", "note"), [row] * count, notes=1).latex() for count in (5, 50))
     assert "longtable" not in short
     assert long.startswith("% needs \\usepackage{booktabs,longtable}\n\\begin{longtable}{lr")
@@ -95,5 +95,5 @@ def test_what_is_longer_than_a_page_goes_on_on_the_next(row):
     assert long.endswith(" \\\\\n\\end{longtable}\n")
 
 
-def test_twelve_rows_of_many_lines_each_are_longer_than_a_page():
+def test_a_table_of_long_cells_is_a_longtable():
     assert "longtable" in Table(("model", "note"), [("a", 200 * "x")] * 12, notes=1).latex()

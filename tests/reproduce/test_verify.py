@@ -78,12 +78,12 @@ def test_only_the_seeds_asked_for_are_trained_and_the_spread_is_of_all_recorded(
     assert "within the bound 42.4" in line, "three deviations of 0.01, times the root of two"
 
 
-def test_what_is_unfinished_is_named_and_not_compared(tmp_path, monkeypatch):
+def test_unfinished_trainings_are_named_and_not_compared(tmp_path, monkeypatch):
     recorded = [done(0.1), Record("unfinished", {"curve": [(1, 0.5)], "epochs": 16})]
-    good, told, trained = rerun(tmp_path, monkeypatch, recorded, [done(0.1)])
+    good, printed, trained = rerun(tmp_path, monkeypatch, recorded, [done(0.1)])
     assert (good, trained) == (True, [0])
-    assert "1 of 2" in told[0]
-    assert "bit-equal" in told[1]
+    assert "1 of 2" in printed[0]
+    assert "bit-equal" in printed[1]
     with pytest.raises(DataError):
         rerun(tmp_path / "other", monkeypatch, recorded[1:], [done(0.1)])
 
@@ -99,7 +99,7 @@ def test_a_seed_that_fails_now_is_no_agreement_and_one_that_fails_again_is(tmp_p
 
 
 @pytest.mark.parametrize("now", [0.1, 0.101])
-def test_other_data_are_no_agreement_whatever_comes_of_them(now, tmp_path, monkeypatch):
+def test_equal_errors_on_other_data_do_not_agree(now, tmp_path, monkeypatch):
     good, (line,), _ = rerun(tmp_path, monkeypatch, [done(0.1)], [done(now, "b")])
     assert not good
     assert "OTHER DATA" in line
@@ -124,12 +124,12 @@ COUNTS = {"parameters": 5, "flops": 1e9, "activations": 7}
         (COUNTS | {"parameters": 6}, False, "DIFFERENT: parameters"),
     ],
 )
-def test_counts_come_out_again(now, good, words, tmp_path):
+def test_counts_are_reproduced(now, good, words, tmp_path):
     job = item_cells("architectures", ["flare/points=1024"])[0].job
     assert again(job, tmp_path, COUNTS, now) == (good, words)
 
 
-def test_arrays_and_statistics_are_compared_but_not_what_a_picture_looks_like(tmp_path):
+def test_arrays_and_statistics_are_compared_but_not_pictures(tmp_path):
     (cell,) = item_cells("lpbf")
     result = {"landmarks": {"mean of points": 3.0}, "samples": 4, "data_fingerprint": "a"}
     arrays = {"points": np.array([1.0, 2.0]), "gallery.png": np.array([1, 2], dtype=np.uint8)}
@@ -144,7 +144,7 @@ def test_arrays_and_statistics_are_compared_but_not_what_a_picture_looks_like(tm
     assert (good, words) == (False, "DIFFERENT: data_fingerprint")
 
 
-def test_a_look_at_another_model_is_said_to_be(tmp_path):
+def test_an_analysis_of_another_model_does_not_agree(tmp_path):
     (cell,) = item_cells("spectra")
     for name, error in (("then", 0.1), ("now", 0.1001)):
         Ledger(tmp_path / name).write(cell.job.training, done(error))
@@ -170,7 +170,7 @@ def refused(measure, mean, deviation, n, chance):
     return allowed > MOST * statistics.mean(then) or abs(statistics.mean(now) - statistics.mean(then)) > allowed
 
 
-def test_an_honest_rerun_is_seldom_refused():
+def test_reruns_with_other_seeds_are_seldom_rejected():
     """Seeds are drawn with the spread of each recorded cell of three seeds, which is taken as the true spread."""
     ledger, found = Ledger(ROOT / "results" / "records"), {}
     for name in ITEMS:

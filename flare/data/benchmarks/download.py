@@ -76,8 +76,8 @@ def _fetch_files(archive: Archive, to: Path, *, quiet: bool) -> Path:
         found = {e.path: e for e in entries if fnmatch(e.path, archive.file)}
         found = {path: found.get(path) for path in archive.only or found}
         if not found or None in found.values():
-            lost = next((path for path, entry in found.items() if entry is None), archive.file)
-            raise DataError(f"{archive.repository} has no file {lost}; the repository has changed")
+            missing = next((path for path, entry in found.items() if entry is None), archive.file)
+            raise DataError(f"{archive.repository} has no file {missing}; the repository has changed")
         for path in found:
             if not (folder / path).resolve().is_relative_to(folder.resolve()):
                 raise DataError(f"{archive.repository} is unsafe: its file {path} would leave the folder")

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from flare.data.dataset import AnyFolder, ArrayFolder, Dataset, partial_folder
+from flare.data.dataset import AnyFolder, Dataset, partial_folder
 from flare.data.generation.job import already_made, fill, unfinished
 from flare.data.generation.parallel import in_order, workers_of
 from flare.data.sample import Sample, Schema
@@ -235,9 +235,3 @@ def _draw_sample(generator: Generator[Any, Any], seed: int, samples: int, index:
                 sample = replace(sample, notes={**sample.notes, "redrawn": failures})
             return sample, time.process_time() - start
     raise DataError(f"sample {index} failed in {DRAWS} draws; use another `seed`. The last failure: {failures[-1]}")
-
-
-def seconds_of_making(dataset: ArrayFolder) -> float:
-    """Return the CPU seconds of all samples; samples made twice because a job was killed count twice."""
-    lines = (dataset.path / "making.jsonl").read_text(encoding="utf-8").splitlines()
-    return sum(json.loads(line)["seconds"] for line in lines)

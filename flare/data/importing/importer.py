@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What an import will write, with its samples readable by index."""
+    """Contents of the dataset that an import will write."""
 
     schema: Schema
     places: Sequence[CaseLocation]

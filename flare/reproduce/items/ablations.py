@@ -11,7 +11,6 @@ from flare.reproduce.budgets import BUDGETS, Budget
 from flare.reproduce.figures import grid_curves
 from flare.reproduce.items.spectra import SAMPLES, spectra_blocks
 from flare.reproduce.jobs import Training
-from flare.reproduce.ledger import Ledger
 from flare.reproduce.study import (
     ERROR,
     PAPER,
@@ -23,7 +22,6 @@ from flare.reproduce.study import (
     error_table,
     labels,
     matrix,
-    outcomes,
 )
 
 Point = tuple[Any, Any]
@@ -72,10 +70,9 @@ class Ablation:
             for point in self.grids[budget.name]
         ]
 
-    def report(self, ledger: Ledger, budget: Budget) -> list[Block]:
+    def report(self, found: Sequence[Outcome], budget: Budget) -> list[Block]:
         """Build a matrix and a figure per dataset, and the table of errors."""
         wanted = self.cells(budget)
-        found = outcomes(ledger, wanted)
         blocks: list[Block] = []
         for dataset in self.paper:
             here = [outcome for outcome in found if outcome.cell.parts[0] == dataset]
@@ -87,7 +84,7 @@ class Ablation:
                 name, cells, here, axis=self.columns[0], by=self.legend, caption=caption, log=self.log
             )
         table = error_table(("dataset", *self.columns), found, self.paper_title, self.more(found, budget))
-        return [*blocks, "All cells:", table] if found else blocks
+        return [*blocks, "All cells:", table]
 
     def _matrix(self, dataset: str, cells: Sequence[Cell], found: Sequence[Outcome]) -> list[Block]:
         """Build a table of the second option over the first; nothing if the second has one value."""
@@ -344,8 +341,9 @@ def _shared_cells(budget: Budget) -> list[Cell]:
     return [*_ERRORS.cells(budget), *_spectra(budget)]
 
 
-def _shared_report(ledger: Ledger, budget: Budget) -> list[Block]:
-    return [*_ERRORS.report(ledger, budget), *spectra_blocks(ledger, _spectra(budget), "shared-latents")]
+def _shared_report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    errors, spectra = ([o for o in found if (o.cell.parts[0] == "spectra") == which] for which in (False, True))
+    return [*(_ERRORS.report(errors, budget) if errors else []), *spectra_blocks(spectra, "shared-latents")]
 
 
 SHARED_LATENTS = replace(_ERRORS.item(), cells=_shared_cells, report=_shared_report)

@@ -9,8 +9,8 @@ from typing import Any
 
 from flare.reproduce.analyses import CostAnalysis
 from flare.reproduce.budgets import BUDGETS, Budget
-from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.study import Block, Cell, Item, outcomes
+from flare.reproduce.ledger import Record
+from flare.reproduce.study import Block, Cell, Item, Outcome
 from flare.reproduce.tables import Table
 from flare.train.recipes import OF_DATA
 
@@ -84,10 +84,7 @@ def _sizes(budget: Budget, model: str, points: int) -> dict[str, Any]:
     return sizes | {"grid": [isqrt(points)] * 2} if sizes.get("grid") == OF_DATA else sizes
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
-    if not found:
-        return []
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     points = POINTS[budget.name]
     counted = {}
     for model in ARCHITECTURES:
@@ -136,9 +133,9 @@ MARKS = {"+": "yes", "-": "no", "†": "yes†"}
 
 
 def _marks(about: Architecture) -> tuple[str, ...]:
-    says = [MARKS[mark] for mark in about.criteria] if about.criteria else [""] * 5
+    papers = [MARKS[mark] for mark in about.criteria] if about.criteria else [""] * 5
     counted = {0: about.refines, 3: about.attends, 4: about.fused}
-    found = [_beside("yes" if counted[i] else "no", says[i]) if i in counted else says[i] for i in range(5)]
+    found = [_beside("yes" if counted[i] else "no", papers[i]) if i in counted else papers[i] for i in range(5)]
     if not any("M" in symbols for _, symbols in about.mixing):
         found[0] = found[3] = "no latents"
     return tuple(found)

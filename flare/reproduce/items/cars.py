@@ -6,6 +6,7 @@ their bounding boxes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,8 +17,8 @@ from flare.data.dataset import Dataset
 from flare.reproduce.analyses import DataAnalysis
 from flare.reproduce.budgets import Budget
 from flare.reproduce.jobs import Data, Overrides, Workspace
-from flare.reproduce.ledger import Arrays, Ledger
-from flare.reproduce.study import Block, Cell, Item, error_table, outcomes
+from flare.reproduce.ledger import Arrays
+from flare.reproduce.study import Block, Cell, Item, Outcome, error_table
 
 CARS = Data("car-potential", 240, 40)
 SETTINGS: Overrides = (
@@ -63,8 +64,8 @@ def nearby_mean_error(data: Dataset) -> float:
     pool, found = cKDTree(np.concatenate(places)), np.concatenate(pressures)
     errors = []
     for place, truth in map(known, data.split("test")):
-        guess = found[pool.query(place, k=np.arange(1, min(NEAREST, len(found)) + 1))[1]].mean(axis=1)
-        errors.append(np.linalg.norm(guess - truth) / np.linalg.norm(truth))
+        mean = found[pool.query(place, k=np.arange(1, min(NEAREST, len(found)) + 1))[1]].mean(axis=1)
+        errors.append(np.linalg.norm(mean - truth) / np.linalg.norm(truth))
     return float(np.mean(errors))
 
 
@@ -77,9 +78,8 @@ def cells(budget: Budget) -> list[Cell]:
     return [Cell(("flare",), training), Cell(("nearby-mean",), NearbyMean(training.on))]
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
-    return ["Errors of the test cars:", error_table(("predictor",), found)] if found else []
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    return ["Errors of the test cars:", error_table(("predictor",), found)]
 
 
 ITEM = Item("cars", "FLARE on 240 cars of the stand-in, not in the paper", cells, report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flare.data.benchmarks.cards import card
 from flare.data.benchmarks.landmarks import labelled
@@ -10,8 +10,7 @@ from flare.report.dataset import number_histograms
 from flare.report.page import png
 from flare.reproduce.analyses import DatasetStatistics
 from flare.reproduce.budgets import Budget
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import Block, Cell, Item, Picture
+from flare.reproduce.study import Block, Cell, Item, Outcome, Picture
 from flare.reproduce.tables import Table, facts_table
 
 
@@ -19,24 +18,23 @@ def cells(budget: Budget) -> list[Cell]:
     return [Cell(("lpbf",), DatasetStatistics(budget.scales["lpbf"].data))]
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    (cell,) = cells(budget)
-    record = ledger.find(cell.job)
-    if record is None or record.outcome != "done":
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    result = found[0].result
+    if not result:
         return []
-    arrays = ledger.arrays(cell.job)
+    arrays = found[0].arrays
     gallery = arrays.pop("gallery.png").tobytes()
     noted = {key.replace("_", " "): unit for key, unit in card("lpbf").note_units.items()}  # older records lack them
-    units = {title: unit or noted.get(title, "") for title, unit in record.result["units"].items()}
+    units = {title: unit or noted.get(title, "") for title, unit in result["units"].items()}
     histograms = number_histograms({title: (units[title], values.tolist()) for title, values in arrays.items()})
     data = budget.scales["lpbf"].data
-    facts = {"parts here": record.result["samples"], "published parts": sum(card("lpbf").samples.values())}
+    facts = {"parts here": result["samples"], "published parts": sum(card("lpbf").samples.values())}
     facts |= {"source": "published files" if data.published else "simulator of flare", **data.options}
     return [
         "Dataset:",
         facts_table(facts),
         "Statistics, ours (published):",
-        statistics_table(record.result["landmarks"]),
+        statistics_table(result["landmarks"]),
         Picture("lpbf-histograms", "Points, largest values and numbers of the simulator, per part.", png(histograms)),
         Picture("lpbf-gallery", "Vertical displacement of parts evenly spread over the dataset.", gallery),
     ]

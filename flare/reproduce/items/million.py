@@ -25,8 +25,7 @@ from flare.report.page import png
 from flare.reproduce.analyses import Experiment
 from flare.reproduce.budgets import Budget
 from flare.reproduce.figures import million_figure
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
+from flare.reproduce.study import READ_OFF, Block, Cell, Item, Outcome, Picture
 from flare.reproduce.tables import Table
 from flare.train.config import TrainConfig
 from flare.train.presets import build_config, merged, preset_path, read_yaml
@@ -236,18 +235,15 @@ def cells(budget: Budget) -> list[Cell]:
     return [Cell(("blocks-latents",), Experiment("million", short, SECONDS[budget.name]))]
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    blocks: list[Block] = []
-    for outcome in outcomes(ledger, cells(budget)):
-        (made,) = outcome.records
-        if made.outcome != "done":
-            continue
-        record = made.result
-        blocks += ["One row per model:", million_table(record, paper=record["points"] == POINTS), *_skipped(record)]
-        blocks += ["Settings:", Table(("setting", "here", "paper"), _setting_rows(record), text=3)]
-        caption = "Error, time and memory over blocks, by latents."
-        blocks.append(Picture("blocks-latents", caption, png(million_figure(record))))
-    return blocks
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    record = found[0].result
+    if not record:
+        return []
+    models = million_table(record, paper=record["points"] == POINTS)
+    settings = Table(("setting", "here", "paper"), _setting_rows(record), text=3)
+    caption = "Error, time and memory over blocks, by latents."
+    figure = Picture("blocks-latents", caption, png(million_figure(record)))
+    return ["One row per model:", models, *_skipped(record), "Settings:", settings, figure]
 
 
 ITEM = Item("million", "Blocks × latents at a million points", cells, report, "Figure 5")

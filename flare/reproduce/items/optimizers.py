@@ -31,8 +31,8 @@ from flare.reproduce.estimate import points
 from flare.reproduce.figures import cpu_curves
 from flare.reproduce.items.table1 import PAPER
 from flare.reproduce.jobs import Data, Overrides, Training
-from flare.reproduce.ledger import Ledger, Record
-from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, mean_spread, outcomes
+from flare.reproduce.ledger import Record
+from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, mean_spread
 from flare.reproduce.tables import Table
 from flare.train.config import OPTIMIZER_DEFAULTS
 
@@ -308,20 +308,21 @@ def equal_steps(seen: float, per_epoch: int, full: int, drawn: int | None, start
     return 1 + bisect_left(range(1, most), seen * per_epoch, key=points_after)
 
 
-def best_factors(ledger: Ledger, budget: Budget) -> dict[Key, float]:
+def best_factors(searched: Iterable[Outcome]) -> dict[Key, float]:
     """Return search -> factor with the lowest validation error, for every search that has all its records."""
-    found: dict[Key, float] = {}
-    for key in _searched(budget):
-        records = [record for cell in _search(budget, key) if (record := ledger.find(cell.job)) is not None]
-        ended = [record for record in records if record.outcome != "unfinished"]
-        if len(ended) == len(FACTORS):
-            errors = [record.result.get(VALIDATION, math.inf) for record in ended]  # a failed one has none
-            found[key] = list(FACTORS.values())[errors.index(min(errors))]
-    return found
+    errors: dict[Key, dict[float, float]] = {}
+    for outcome in searched:
+        _, dataset, model, optimizer, rate = outcome.cell.parts
+        record = outcome.first
+        if record is not None and record.outcome != "unfinished":  # a failed one has no error
+            of_search = errors.setdefault((dataset, model, optimizer), {})
+            of_search[FACTORS[rate.removeprefix("lr=")]] = record.result.get(VALIDATION, math.inf)
+    return {
+        key: min(found, key=lambda factor: found[factor]) for key, found in errors.items() if len(found) == len(FACTORS)
+    }
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     compared = [o for o in found if o.cell.parts[0] in DATASETS]
     blocks: list[Block] = []
     for dataset in DATASETS:
@@ -329,7 +330,7 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
             blocks += [f"{dataset}, error after training and CPU minutes of training:", _errors(here)]
     blocks += _reached(compared) + _figures(compared)
     if searched := [o for o in found if o.cell.parts[0] == "search"]:
-        blocks += [SEARCH, _search_table(searched, best_factors(ledger, budget))]
+        blocks += [SEARCH, _search_table(searched, best_factors(searched))]
     if entered := [o for o in found if o.cell.parts[0] == "inputs"]:
         blocks += [INPUTS_TITLE, _variants_table(entered)]
     if tried := [o for o in found if o.cell.parts[0] == "recipe"]:
@@ -412,9 +413,9 @@ def _ends(found: Iterable[Outcome], key: Key) -> dict[int, tuple[float, float]]:
 def _minutes_to(goals: Mapping[int, tuple[float, float]], runs: Curves) -> list[str]:
     """Return two cells: the minutes until `runs` reach the goals, and how many times longer the goals took."""
     times = earliest(goals, runs)
-    besides = f"; {len(times)} of {len(goals)} seeds" if 0 < len(times) < len(goals) else ""
+    seeds = f"; {len(times)} of {len(goals)} seeds" if 0 < len(times) < len(goals) else ""
     ratio = mean_spread([goals[seed][0] / seconds for seed, seconds in times.items()], 1.0)
-    return [mean_spread(list(times.values()), 60.0) + besides, f"{ratio}×" if ratio else ""]
+    return [mean_spread(list(times.values()), 60.0) + seeds, f"{ratio}×" if ratio else ""]
 
 
 Curves = Mapping[int, Sequence[Sequence[tuple[float, float]]]]

@@ -27,8 +27,8 @@ from flare.reproduce.analyses import DataAnalysis, ModelAnalysis
 from flare.reproduce.budgets import Budget
 from flare.reproduce.items.lpbf_statistics import statistics_table
 from flare.reproduce.jobs import Data, Overrides, Training, Workspace
-from flare.reproduce.ledger import Arrays, Ledger
-from flare.reproduce.study import Block, Cell, Item, Outcome, outcomes, thousandths
+from flare.reproduce.ledger import Arrays
+from flare.reproduce.study import Block, Cell, Item, Outcome, thousandths
 from flare.reproduce.tables import Table
 
 PARTS = Data("lpbf", 200, 40)
@@ -175,20 +175,13 @@ def cells(budget: Budget) -> list[Cell]:
     return found
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    of = {outcome.cell.parts: outcome for outcome in outcomes(ledger, cells(budget)) if _is_done(outcome)}
-    results = {parts: outcome.records[0].result for parts, outcome in of.items()}
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    results = {outcome.cell.parts: outcome.result for outcome in found}
     rows = []
     if baselines := results.get(("baselines",)):
-        rows = [
-            (
-                "mean of the training parts in each of 12 × 12 × 12 boxes",
-                "",
-                "",
-                thousandths(baselines["mean_by_place"]),
-            ),
-            ("linear in the coordinates, fitted to each test part", "", "", thousandths(baselines["linear_fit"])),
-        ]
+        by_place, linear = "mean of the training parts in each of 12 × 12 × 12 boxes", "linear in the coordinates"
+        rows.append((by_place, "", "", thousandths(baselines["mean_by_place"])))
+        rows.append((f"{linear}, fitted to each test part", "", "", thousandths(baselines["linear_fit"])))
     for name in EPOCHS:
         if images := results.get((name, "eight-images")):
             about = f"{images['train_samples']:,}", f"{images['parameters']:,}"
@@ -199,10 +192,6 @@ def report(ledger: Ledger, budget: Budget) -> list[Block]:
     if baselines:
         blocks += ["Statistics of the parts, ours (published):", statistics_table(baselines["landmarks"])]
     return blocks
-
-
-def _is_done(outcome: Outcome) -> bool:
-    return outcome.records[0].outcome == "done"
 
 
 ITEM = Item("printed-parts", "FLARE on 200 printed parts, not in the paper", cells, report)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flare.report.page import png
 from flare.report.triptych import triptych
 from flare.reproduce.analyses import MedianSample
 from flare.reproduce.budgets import BUDGETS, Budget
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import ERROR, Block, Cell, Item, Picture, outcomes, thousandths
+from flare.reproduce.study import ERROR, Block, Cell, Item, Outcome, Picture, thousandths
 from flare.reproduce.tables import Table
 
 SHOWN = ("elasticity", "darcy", "pipe", "lpbf")
@@ -22,27 +23,20 @@ def cells(budget: Budget) -> list[Cell]:
     ]
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    pictures: list[Block] = []
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     rows = []
-    for outcome in outcomes(ledger, cells(budget)):
+    for outcome in found:
         training = outcome.cell.job.training
-        assert training is not None
-        record = ledger.find(training)
-        of_all = record.result if record is not None and record.outcome == "done" else {}
+        record = outcome.ledger.find(training) if training is not None else None
+        of_all = record.result if record is not None else {}
         mean, field = (thousandths(of_all[k]) if k in of_all else "" for k in ("rel_l2", "rel_l2_mean_field"))
         rows.append((outcome.cell.name, outcome.error(), mean, field))
-        if outcome.values():
-            pictures.append(_picture(ledger, outcome.cell))
     head = ("dataset", f"median sample, {ERROR}", "mean of all test samples", "mean field")
-    return ["Relative L2 errors:", Table(head, rows), *pictures] if rows else []
+    return ["Relative L2 errors:", Table(head, rows), *(_picture(outcome) for outcome in found if outcome.result)]
 
 
-def _picture(ledger: Ledger, cell: Cell) -> Picture:
-    (dataset,) = cell.parts
-    record, arrays = ledger.find(cell.job), ledger.arrays(cell.job)
-    assert record is not None
-    facts = record.result
+def _picture(outcome: Outcome) -> Picture:
+    (dataset,), facts, arrays = outcome.cell.parts, outcome.result, outcome.arrays
     figure = triptych(
         arrays["points"],
         arrays["truth"],

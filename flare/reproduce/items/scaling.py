@@ -32,8 +32,7 @@ from flare.reproduce.items.layer_costs import (
     with_known_memory,
     with_summary,
 )
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import READ_OFF, Block, Cell, Item, Picture, outcomes
+from flare.reproduce.study import READ_OFF, Block, Cell, Item, Outcome, Picture
 from flare.reproduce.tables import Table, facts_table
 from flare.train.profiling import run_isolated
 from flare.utils.environment import gigabytes
@@ -203,10 +202,9 @@ def _arguments(budget: Budget, precision: str) -> dict[str, Any]:
     return how | {"precision": precision}
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     blocks: list[Block] = []
-    done = [o for o in outcomes(ledger, cells(budget)) if o.records[0].outcome == "done"]
-    studies = {outcome.cell.name: with_summary(outcome.records[0].result) for outcome in done}
+    studies = {outcome.cell.name: with_summary(outcome.result) for outcome in found if outcome.result}
     for name, record in studies.items():
         comparable = _is_mixed_study(record)
         others = {READ_OFF: FACTORS} if comparable else {}

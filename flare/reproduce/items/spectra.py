@@ -11,8 +11,7 @@ from flare.report.page import png
 from flare.report.spectra import spectra_figure
 from flare.reproduce.analyses import TrainedSpectra
 from flare.reproduce.budgets import BUDGETS, Budget
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import Block, Cell, Item, Picture
+from flare.reproduce.study import Block, Cell, Item, Outcome, Picture
 from flare.reproduce.tables import Table
 
 SAMPLES = {"smoke": 1, "cpu": 20, "paper": 200}
@@ -26,32 +25,28 @@ def cells(budget: Budget) -> list[Cell]:
     return [Cell(("elasticity", "flare"), job, BUDGETS["paper"].training("elasticity"))]
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    return spectra_blocks(ledger, cells(budget), "spectra")
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    return spectra_blocks(found, "spectra")
 
 
-def spectra_blocks(ledger: Ledger, cells: Sequence[Cell], name: str) -> list[Block]:
+def spectra_blocks(found: Sequence[Outcome], name: str) -> list[Block]:
     """Build a picture per cell that is done, and a table of the effective ranks of all.
 
     Args:
-        ledger: Records.
-        cells: Cells with `TrainedSpectra`. The last part of a cell is its name in the table.
-        name: Name of the picture, followed by the name of the cell if there are several.
+        found: Outcomes of `TrainedSpectra`. The last part of a cell is its name in the table.
+        name: Name of the pictures, followed by the name of the cell if items have several.
     """
     blocks: list[Block] = []
     rows: list[tuple[str, ...]] = []
-    for cell in cells:
-        record = ledger.find(cell.job)
-        if record is None or record.outcome != "done":
-            continue
-        arrays, label = ledger.arrays(cell.job), cell.parts[-1]
+    for outcome in (outcome for outcome in found if outcome.result):
+        arrays, label = outcome.arrays, outcome.cell.parts[-1]
         values, spread = (torch.from_numpy(arrays[key]) for key in ("eigenvalues", "spread"))
-        spectra = Spectra(values, spread, record.result["samples"])
+        spectra = Spectra(values, spread, outcome.result["samples"])
         caption = (
             f"{label}: eigenvalues of the mixing matrix of each head, mean of {spectra.samples} test samples. "
             "Dotted: the last index. Dashed: the epsilon of float32."
         )
-        stem = name if len(cells) == 1 else f"{name}-{label}"
+        stem = name if outcome.cell.parts[0] != "spectra" else f"{name}-{label}"
         blocks.append(Picture(stem, caption, png(spectra_figure(spectra))))
         rows += [(label, *row) for row in rank_rows(spectra)]
     head = (

@@ -9,22 +9,7 @@ from flare.data.benchmarks.cards import card
 from flare.reproduce.budgets import BENCHMARKS, BUDGETS, Budget
 from flare.reproduce.figures import learning_curves
 from flare.reproduce.jobs import Overrides, Training
-from flare.reproduce.ledger import Ledger
-from flare.reproduce.study import (
-    ERROR,
-    MEAN_FIELD,
-    Block,
-    Cell,
-    Item,
-    Outcome,
-    error_table,
-    matrix,
-    outcomes,
-    thousandths,
-)
-from flare.reproduce.study import (
-    PAPER as PAPER_TITLE,
-)
+from flare.reproduce.study import ERROR, MEAN_FIELD, Block, Cell, Item, Outcome, error_table, matrix, thousandths
 from flare.reproduce.tables import Table
 
 DATASETS = BENCHMARKS
@@ -137,12 +122,11 @@ def _number(budget: Budget, dataset: str, model: str) -> float | None:
     return _papers(dataset, model) if comparable else None
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     plain = [outcome for outcome in found if not _trained_with_offset(outcome.cell)]
-    blocks: list[Block] = [*_matrix(budget, plain), "All cells:", error_table(("dataset", "model"), plain)] * bool(
-        plain
-    )
+    blocks: list[Block] = _matrix(budget, plain)
+    if plain:
+        blocks += ["All cells:", error_table(("dataset", "model"), plain)]
     offset = [o for o in found if o.values("rel_l2_offset") or _trained_with_offset(o.cell)]
     if offset:
         title = f"LPBF with the offset of the authors' code ({card('lpbf').paper_offset} mm) in the error:"
@@ -187,7 +171,7 @@ def _offset_table(found: Sequence[Outcome], budget: Budget) -> Table:
         error = outcome.error("rel_l2" if own else "rel_l2_offset")
         field = outcome.mean_field if own else ""  # others have the mean field without the offset
         rows.append((dataset, name, error, field, outcome.seeds, "" if paper is None else thousandths(paper)))
-    head = ("dataset", "model", f"offset {ERROR}", f"offset {MEAN_FIELD}", "seeds", PAPER_TITLE)
+    head = ("dataset", "model", f"offset {ERROR}", f"offset {MEAN_FIELD}", "seeds", "paper")
     return Table(head, rows, text=2)
 
 
@@ -210,18 +194,13 @@ def run_cells(budget: Budget) -> list[Cell]:
     return [Cell(("elasticity", "flare"), training, exact.training("elasticity"), paper=paper, seeds=1)]
 
 
-def run_report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, run_cells(budget))
-    blocks: list[Block] = []
-    for outcome in found:
-        done = [r for r in outcome.records if r.outcome == "done" and r.made.get("seconds")]
-        seconds = [f"{r.made['seconds'] / r.result['epochs']:.0f}" for r in done if r.result.get("epochs")]
-        more = {"s per epoch": [", ".join(seconds)]}
-        blocks += ["Error after training:", error_table(("dataset", "model"), [outcome], more=more)]
-        if outcome.first is not None:
-            caption = "Relative L2 error on the test split during training, seed 0."
-            blocks += learning_curves("learning", caption, {"FLARE": outcome.first})
-    return blocks
+def run_report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
+    (outcome,) = found
+    done = [r for r in outcome.records if r.made.get("seconds") and r.outcome == "done"]
+    more = {"s per epoch": [", ".join(f"{r.made['seconds'] / r.result['epochs']:.0f}" for r in done)]}
+    caption = "Relative L2 error on the test split during training, seed 0."
+    curves = learning_curves("learning", caption, {"FLARE": outcome.first} if outcome.first is not None else {})
+    return ["Error after training:", error_table(("dataset", "model"), found, more=more), *curves]
 
 
 ELASTICITY_RUN = Item(

@@ -10,14 +10,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from flare.reproduce.budgets import TINY, Budget
 from flare.reproduce.jobs import Overrides
-from flare.reproduce.ledger import Ledger
 from flare.reproduce.sequences import ATTENTIONS, PAPER, Classification, Sequences
 from flare.reproduce.sequences import VARIANTS as OF_FLARE
-from flare.reproduce.study import Block, Cell, Item, Outcome, mean_spread, outcomes
+from flare.reproduce.study import Block, Cell, Item, Outcome, mean_spread
 from flare.reproduce.tables import Table
 from flare.sequence.listops import ListOps
 
@@ -130,10 +128,7 @@ def _script(usual: Classification) -> Classification:
     return script
 
 
-def report(ledger: Ledger, budget: Budget) -> list[Block]:
-    found = outcomes(ledger, cells(budget))
-    if not found:
-        return []
+def report(found: Sequence[Outcome], budget: Budget) -> list[Block]:
     blocks: list[Block] = ["Accuracies:", _table(found), "Tasks:", _tasks(found), "Models:", _models(found)]
     averages = _averages(found)
     return blocks + (["Averages over the five tasks:", averages] if averages.rows else [])
@@ -145,20 +140,11 @@ def _way(cell: Cell) -> str:
 
 
 def _table(found: Sequence[Outcome]) -> Table:
-    head = (
-        "task",
-        "attention",
-        "how",
-        "parameters",
-        "dev, %",
-        "test, %",
-        "best trivial baseline, %",
-        "seeds",
-        "paper, %",
-    )
+    accuracies = ("dev, %", "test, %", "best trivial baseline, %")
+    head = ("task", "attention", "how", "parameters", *accuracies, "seeds", "paper, %")
     rows = []
     for outcome in found:
-        cell, first = outcome.cell, _first(outcome)
+        cell, first = outcome.cell, outcome.result
         guesses = [of[first["split"]] for of in first.get("guesses", {}).values()]
         baseline = f"{100 * max(guesses):.1f}" if guesses else ""
         paper = "" if cell.paper is None else f"{100 * cell.paper:.2f}"
@@ -177,18 +163,13 @@ def _accuracies(outcome: Outcome) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def _first(outcome: Outcome) -> Mapping[str, Any]:
-    """Return the result of the first finished seed; empty if there is none."""
-    return next((record.result for record in outcome.records if record.outcome == "done"), {})
-
-
 def _tasks(found: Sequence[Outcome]) -> Table:
     """Build a table of samples and length of training of each task."""
     rows = []
     for name in dict.fromkeys(outcome.cell.parts[0] for outcome in found):
         # The own protocol has both splits.
         here = sorted((o for o in found if o.cell.parts[0] == name), key=lambda o: _way(o.cell) != OWN)
-        first = next((_first(o) for o in here if "train_samples" in _first(o)), {})
+        first = next((o.result for o in here if "train_samples" in o.result), {})
         job = here[0].cell.job
         assert isinstance(job, Classification)
         options = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in job.on.options.items())

@@ -139,7 +139,7 @@ def test_some_runs_of_each_folder(tmp_path):
         ({"surface_mesh_centers": None}, "surface_mesh_centers"),
     ],
 )
-def test_files_of_another_layout_are_refused_and_nothing_is_left(change, message, tmp_path):
+def test_files_of_another_layout_leave_no_dataset(change, message, tmp_path):
     folder = points_of(tmp_path / "f")
     kept = {key: value for key, value in (arrays(2) | change).items() if value is not None}
     np.savez(folder / "train" / "run_2.npz", **kept)

@@ -84,7 +84,7 @@ def rewrite(path, **changes):
 # Read
 
 
-def test_what_was_exported_reads_back_bit_for_bit(dataset, exported, tmp_path):
+def test_exported_files_read_back_bit_for_bit(dataset, exported, tmp_path):
     read = read_published(LPBFFiles(folder=str(exported)), tmp_path / "read", quiet=True)
     assert read.about["splits"] == dataset.about["splits"]
     for index in range(len(dataset)):
@@ -226,7 +226,7 @@ def test_edges_do_not_depend_on_how_nodes_are_numbered():
     np.testing.assert_array_equal(edges, expected[:, np.lexsort(expected[::-1])])
 
 
-def test_the_index_has_a_line_a_part_and_the_card_its_facts(exported):
+def test_the_index_has_a_line_per_part_and_the_card_its_facts(exported):
     for split, count in (("train", 3), ("test", 2)):
         with (exported / "data" / f"{split}.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))

@@ -122,7 +122,7 @@ def test_each_problem_is_found_with_file_count_and_first_index(tmp_path, index, 
     assert hit.fix
 
 
-def test_a_copy_is_found_beside_other_answers_to_the_same_inputs(tmp_path):
+def test_copies_are_found_beside_contradicting_samples(tmp_path):
     """One geometry under several loads that are no input: samples 0 and 1; the copy of 1 is in the test split."""
 
     def answers(factor):

@@ -196,7 +196,7 @@ def test_a_sample_that_does_not_converge_is_drawn_again_and_counted(one_worker, 
     ],
     ids=["error", "not converged", "memory"],
 )
-def test_what_was_finished_before_a_failure_is_kept(generator, facts, tmp_path):
+def test_finished_samples_are_kept_after_a_failure(generator, facts, tmp_path):
     with pytest.raises(DataError, match=f"{facts}.* 4 of 9 samples"):
         generate(generator, tmp_path / "d", samples=9, quiet=True)
     assert (tmp_path / "d.partial" / "samples.jsonl").read_text().count("\n") == 4
@@ -212,7 +212,7 @@ def test_a_dead_worker_ends_the_job_with_a_clear_message(tmp_path):
 
 
 @pytest.mark.parametrize(("function", "calls", "finished"), [("DatasetWriter.append", 5, 5), ("sha256", 0, 9)])
-def test_a_full_disk_keeps_what_was_finished(function, calls, finished, one_worker, tmp_path, monkeypatch):
+def test_a_full_disk_keeps_finished_samples(function, calls, finished, one_worker, tmp_path, monkeypatch):
     honest, left = attrgetter(function)(writer), iter(range(calls))
 
     def full(*arguments):
@@ -229,12 +229,12 @@ def test_a_full_disk_keeps_what_was_finished(function, calls, finished, one_work
 
 
 @pytest.mark.parametrize(("error", "fact"), [("cancelled", "CancelledError"), ("dask", "dask cluster")])
-def test_dask_that_goes_away_or_fails_is_named(tmp_path, dask, error, fact):
+def test_a_failing_dask_cluster_is_named(tmp_path, dask, error, fact):
     with pytest.raises(DataError, match=rf"{fact}.* 2 of 9 samples"):
         generate(Fragile(fatal=2, error=error), tmp_path / error, samples=9, scheduler=dask, quiet=True)
 
 
-def test_a_bad_line_of_the_log_costs_what_follows_it_and_no_more(tmp_path):
+def test_samples_after_a_bad_log_line_are_made_again(tmp_path):
     with pytest.raises(DataError):
         generate(Fragile(fatal=4, healed=str(tmp_path / "healed")), tmp_path / "d", samples=6, quiet=True)
     log = tmp_path / "d.partial" / "samples.jsonl"

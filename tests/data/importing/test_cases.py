@@ -92,7 +92,7 @@ def test_cells_of_stacked_cases_are_shared_by_all(tmp_path):
         np.testing.assert_array_equal(read_case(place).cells["triangle"], cells)
 
 
-def test_a_case_in_every_group(tmp_path):
+def test_every_group_is_a_case(tmp_path):
     import h5py
 
     with h5py.File(tmp_path / "all.h5", "w") as file:
@@ -111,8 +111,8 @@ def written(path, arrays, units=(), numbers=()):
         file = pytest.importorskip("h5py").File(path, "w")
         for name, values in arrays.items():
             file[name] = values
-    for name, told in dict(units).items():
-        file[name].attrs.update(told)
+    for name, printed in dict(units).items():
+        file[name].attrs.update(printed)
     file.attrs.update(dict(numbers))
     if path.suffix != ".zarr":
         file.close()
@@ -144,8 +144,8 @@ def test_attributes_as_the_c_library_writes_them(tmp_path):
         h5py.h5a.create(group.id, b"when", h5py.h5t.UNIX_D32LE, h5py.h5s.create(h5py.h5s.SCALAR))
     case = read_case(find_cases(tmp_path)[0])
     assert case.units == {"points": "mm", "heat": "W"}
-    told = {name: values.tolist() for name, values in case.parameters.items()}
-    assert told == {"angle": [2.0], "load": [9.0], "speed": [2.0]}
+    printed = {name: values.tolist() for name, values in case.parameters.items()}
+    assert printed == {"angle": [2.0], "load": [9.0], "speed": [2.0]}
     np.testing.assert_array_equal(case.point_data["heat"], HEAT)  # an attribute of its name is not it
 
 

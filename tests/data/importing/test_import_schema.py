@@ -39,7 +39,7 @@ def test_names_that_a_dataset_would_spell_alike_are_refused(tmp_path, names, ask
     assert plan_import(tmp_path, targets="other", quiet=True).schema.named("target") == ["other"]  # not concerned
 
 
-def test_a_file_read_for_a_schema_gives_the_very_name_or_the_only_one_or_nothing(tmp_path):
+def test_a_field_of_a_schema_is_found_by_exact_or_unique_spelling(tmp_path):
     points, count = Field(role="points", components=("x", "y")), np.ones(30)
     schema = Schema(name="s", fields={"points": points, "T": Field(role="target", components=("T",))})
 
@@ -60,7 +60,7 @@ def test_units_that_differ_between_files_are_refused_with_a_file_of_each(tmp_pat
         plan_import(tmp_path, targets="p", quiet=True)
 
 
-def test_a_unit_that_is_asked_for_does_not_overrule_the_files(tmp_path):
+def test_a_requested_unit_does_not_override_the_files(tmp_path):
     for i in range(4):
         table(tmp_path / f"{i}.csv", "x [m],y [m],p [kPa],q")
     plan = plan_import(tmp_path, targets=["p", "q"], units={"q": "K", "p": "kPa"}, quiet=True)
@@ -71,7 +71,7 @@ def test_a_unit_that_is_asked_for_does_not_overrule_the_files(tmp_path):
         plan_import(tmp_path, targets="p", units={"points": "mm"}, quiet=True)
 
 
-def test_a_unit_of_the_parameter_file_is_not_overruled_either(tmp_path):
+def test_a_unit_of_the_parameter_file_is_not_overridden(tmp_path):
     arrays(tmp_path / "f", heat=lambda points, i: points[:, 0])
     runs = tmp_path / "runs.csv"
     runs.write_text("file,speed [m/s]\n" + "\n".join(f"{i}.npz,{i}" for i in range(4)))
@@ -107,7 +107,7 @@ def solid(length, heights):
     return mesh
 
 
-def test_two_dimensions_of_a_solid_are_refused_in_one_true_sentence(tmp_path, capsys):
+def test_two_dimensions_of_a_solid_are_refused(tmp_path, capsys):
     for i in range(4):
         solid(1 + i, [0.0, 0.1]).save(tmp_path / f"{i}.vtu")
     message = fails(capsys, "data", "import", tmp_path, "--target", "p", "--dimensions", "2", "--out", tmp_path / "d")

@@ -202,7 +202,7 @@ def test_parameters_and_groups_come_from_a_table(plates, tmp_path):
         plan_import(plates, **how)
 
 
-def test_files_can_be_left_out_even_unreadable_ones(tmp_path, capsys):
+def test_files_can_be_excluded_even_unreadable_ones(tmp_path, capsys):
     folder_of_plates(tmp_path / "f", 12)
     (tmp_path / "f" / "junk.vtu").write_text("no mesh at all")
     with pytest.raises(DataError, match=r"junk\.vtu.*exclude=\"junk\.vtu"):
@@ -238,7 +238,7 @@ def test_test_cases_can_be_named(plates, tmp_path):
         plan_import(plates, targets="pressure", test="wing*", quiet=True)
 
 
-def test_named_test_cases_that_cut_a_group_are_refused_with_group_and_remedy():
+def test_named_test_cases_must_not_divide_a_group():
     names, groups = [f"plate_{i}.vtu" for i in range(12)], [f"wing {i // 4}" for i in range(12)]
     with pytest.raises(ConfigError, match=r"'wing 0': plate_0\.vtu .*5 cases"):
         split_cases(names, groups, test="plate_1*")
@@ -251,7 +251,7 @@ def test_shares_are_met_as_closely_as_groups_allow():
     assert {name: len(part) for name, part in parts.items()} == {"train": 70, "calibration": 10, "test": 20}
 
 
-def test_error_bars_get_the_samples_they_need_or_a_warning_comes_in_time(plates):
+def test_error_bars_get_enough_samples_or_a_note(plates):
     names, groups = [str(i) for i in range(60)], [str(i // 4) for i in range(60)]
     sizes = {n: len(p) for n, p in split_cases(names, groups, test=0.2, calibration=0.15).items()}
     assert sizes == {"train": 36, "calibration": 12, "test": 12}  # 8 would be nearer to the share
@@ -285,7 +285,7 @@ def test_nan_is_refused_with_its_place_or_dropped(tmp_path):
     assert {tuple(sorted(c)) for c in sample.cells.tolist()} == around
 
 
-def test_a_point_without_a_place_is_refused_before_anything_is_written(tmp_path):
+def test_a_point_with_nan_coordinates_is_refused_before_anything_is_written(tmp_path):
     folder_of_plates(tmp_path / "f", 6)
     for index in range(6):
         mesh = plate(index)
@@ -342,7 +342,7 @@ ROWS = "\n".join(f"{i}.npz,{i}" for i in range(8))
 
 
 @pytest.mark.parametrize("on_nan", ["refuse", "drop"])
-def test_a_parameter_that_is_no_number_is_refused_before_anything_is_written(tmp_path, on_nan):
+def test_a_nan_parameter_is_refused_before_anything_is_written(tmp_path, on_nan):
     clouds(tmp_path / "f", speed=np.nan)
     how = {"targets": "heat", "on_nan": on_nan, "quiet": True}
     with pytest.raises(DataError, match=r"npz: .*'speed'.*exclude="):
@@ -382,7 +382,7 @@ def stopped(tmp_path, monkeypatch):
         (lambda folder: {"test": 0.25}, "choices.test"),
     ],
 )
-def test_a_stopped_import_does_not_go_on_with_other_files_or_choices(stopped, change, message):
+def test_a_stopped_import_does_not_resume_with_other_files_or_choices(stopped, change, message):
     folder, how = stopped
     other = change(folder)
     with pytest.raises(DataError, match=message):
@@ -390,7 +390,7 @@ def test_a_stopped_import_does_not_go_on_with_other_files_or_choices(stopped, ch
     assert (folder / "d.partial" / "samples.jsonl").read_bytes().count(b"\n") == 3
 
 
-def test_a_stopped_import_ends_with_the_same_bytes_and_says_how_to_make_it_again(stopped):
+def test_a_resumed_import_has_the_same_bytes_and_full_provenance(stopped):
     folder, how = stopped
     import_data(folder / "f", folder / "d", **how)
     import_data(folder / "f", folder / "whole", **how)

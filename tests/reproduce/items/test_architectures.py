@@ -50,21 +50,21 @@ def mixing(model, **sizes):
 def test_counted_operations_follow_the_formula(model, changed):
     terms, sizes = ARCHITECTURES[model].mixing, {**SIZE, **changed}
     width = 128 // 8  # of GNOT's heads, the only cost with D
-    told = [pairs(terms, N=s["points"], M=s["latents"], B=s["blocks"], D=width) for s in (SIZE, sizes)]
-    assert mixing(model, **changed) / mixing(model) == pytest.approx(told[1] / told[0], rel=0.03)
+    printed = [pairs(terms, N=s["points"], M=s["latents"], B=s["blocks"], D=width) for s in (SIZE, sizes)]
+    assert mixing(model, **changed) / mixing(model) == pytest.approx(printed[1] / printed[0], rel=0.03)
 
 
 @pytest.mark.parametrize("model", ARCHITECTURES)
-def test_a_pair_costs_its_products_and_no_more(model):
+def test_a_pair_costs_its_products(model):
     """4C operations, score and value, where both are made in attention; half of that where weights come from a map."""
-    told = pairs(ARCHITECTURES[model].mixing, N=SIZE["points"], M=16, B=2, D=16)
+    printed = pairs(ARCHITECTURES[model].mixing, N=SIZE["points"], M=16, B=2, D=16)
     channels = BUDGETS["paper"].model("elasticity", model)["channels"]
-    operations = mixing(model) / channels / told
+    operations = mixing(model) / channels / printed
     assert operations == 4 if ARCHITECTURES[model].fused else 2 <= operations <= 4.2
 
 
 @pytest.mark.parametrize("model", ARCHITECTURES)
-def test_what_the_table_says_of_latents_is_so(model):
+def test_latents_attend_as_the_table_states(model):
     about = ARCHITECTURES[model]
     usual, wider = (counted(model, **{**SIZE, "latents": latents}) for latents in (16, 32))
     assert about.fused == (usual["other"] == 0)
@@ -90,7 +90,7 @@ def test_blocks_between_points_are_those_of_models_that_encode_and_decode_in_eac
     assert tokens == [1024 if ARCHITECTURES[model].refines else 16] * 2
 
 
-def test_formulas_are_the_papers():
+def test_formulas_equal_the_papers():
     assert {name: formula(about.paper) for name, about in ARCHITECTURES.items() if about.paper} == {
         "perceiver": "2MN + BMN",
         "lno": "2MN + BM²",
@@ -100,7 +100,7 @@ def test_formulas_are_the_papers():
     }
 
 
-def test_the_papers_criteria_stand_beside_what_this_code_does():
+def test_the_papers_criteria_are_shown_beside_those_of_this_code():
     rows = {row[0]: row[1:] for row in criteria_table(list(ARCHITECTURES)).rows}
     assert rows["flare"] == ("yes", "yes", "yes", "no", "yes")
     assert rows["perceiver"] == ("no", "yes", "no", "no (paper: yes)", "yes")

@@ -67,7 +67,7 @@ def test_exponents_rest_on_the_last_decade_that_was_measured():
     assert about["peak_mb_exponent"] == pytest.approx(1)
 
 
-def test_an_older_summary_is_made_again_of_its_rows():
+def test_an_older_summary_is_computed_again_from_its_rows():
     rows = [lawful(name, n) for name in ("softmax", "flare 128") for n in (1_000, 10_000)]
     record = {"rows": rows, "largest": 10_000, "layers": {"softmax": {}, "flare 128": {"wrong": 1}}}
     assert with_summary(record)["layers"]["flare 128"]["seconds_exponent"] == pytest.approx(1)

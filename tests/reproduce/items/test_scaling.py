@@ -77,7 +77,7 @@ def test_the_papers_float32_study_is_another_job_that_leaves_the_usual_one_where
         assert other.job.settings[key] == papers.job.settings[key]
 
 
-def test_what_is_over_the_limit_is_extrapolated(tmp_path, monkeypatch):
+def test_sizes_over_the_limit_are_extrapolated(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(
         scaling, "run_isolated", lambda function, name, n, *how: seen.append((name, n)) or lawful(name, n)
@@ -119,15 +119,15 @@ def test_blocks_by_latents_are_trained_once(at_144_points, tmp_path, monkeypatch
     assert at_144_points(blocks=(1, 2), latents=(4, 8)) == record
 
 
-def test_runs_on_fewer_points_are_judged_on_all_and_cost_a_step_on_all(at_144_points, monkeypatch):
+def test_runs_on_fewer_points_are_evaluated_on_all_and_cost_a_step_on_all(at_144_points, monkeypatch):
     measured = []
     monkeypatch.setattr(million, "measure", lambda setting: measured.append(setting) or Usage(321.0, 6.5))
     (row,) = at_144_points(blocks=(1,), latents=(4,), subsample=50)["rows"]
     assert (row["seconds"], row["peak_mb"]) == (6.5, 321.0)
-    assert [(setting.points, setting.blocks, setting.latents) for setting in measured] == [(144, 1, 4)]
+    assert [(setting.points, setting.size("blocks"), setting.size("latents")) for setting in measured] == [(144, 1, 4)]
 
 
-def test_a_training_over_the_limit_is_left_out(at_144_points):
+def test_a_training_over_the_limit_is_skipped(at_144_points):
     record = at_144_points(blocks=(1,), latents=(4, 8), limit_seconds=1e-9)
     assert [(row["blocks"], row["latents"]) for row in record["rows"]] == [(1, 4)]
     assert [(row["blocks"], row["latents"]) for row in record["left_out"]] == [(1, 8)]

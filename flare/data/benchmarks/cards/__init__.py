@@ -173,7 +173,7 @@ def card(name: str) -> Card:
 
 
 def command_for(folder: Path) -> str:
-    """The command that gives a dataset in a folder of such a name: `darcy`, or `drivaerml-1m` of a certain size."""
+    """Return the command that makes the dataset of a folder name such as `darcy`, or `drivaerml-1m` with its size."""
     if folder.name in COMMANDS:
         return f"{COMMANDS[folder.name]} --out {folder}"
     names = [name for name in card_names() if folder.name == name or folder.name.startswith(f"{name}-")]
