@@ -26,7 +26,7 @@ from tests.shelf import Shelf
 pytest.importorskip("pyvista", reason="the extra 'mesh' is not installed")
 
 NEEDS = {
-    "README.md": "results part.vtu=plate.vtu runs/mine",
+    "README.md": "results part.vtu=plate.vtu runs/mine=runs/wings",
     "docs/applications/cars.md": "data/drivaerml-40k=data/mine drivaerml_surface_presampled_1m=published/cars "
     "drivaerml_surface_presampled_40k=published/cars drivaerml=published/surfaces",
     "docs/benchmarks/datasets.md": "Geo-FNO/elasticity/Meshes=published/elasticity LPBF_FLARE=published/parts",
