@@ -75,7 +75,8 @@ def transform_sample(
     for name in schema.named("points", "feature", "parameter", "target"):
         components = schema.fields[name].components
         if len(components) > 1:
-            values[name] = values[name] @ _matrix(components, mirrors, turn, angle)
+            # Not `@`: its rounding can depend on the number of rows, and the share of a rank must equal these rows.
+            values[name] = (values[name][..., None] * _matrix(components, mirrors, turn, angle)).sum(-2)
     return Sample(values, sample.cells, sample.notes)
 
 
