@@ -19,7 +19,7 @@ help:
 	@echo "make clean      remove .venv and everything made by demo and tests"
 
 .venv/package: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flare needs Python 3.11 or newer; set PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11, 4) and "flare needs Python 3.11.4 or newer; set PYTHON=...")'
 	@echo "Setting up .venv (once, about a minute) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .

@@ -70,7 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     try:
         with attached():
-            return _dispatch(words)
+            code = _dispatch(words)
+            sys.stdout.flush()
+            return code
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
