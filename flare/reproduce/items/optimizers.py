@@ -153,6 +153,7 @@ RECIPES: dict[str, Overrides] = {
     "adamw+lr=3e-3": optimizer_settings("adamw", 3),
     "adamw+lr=1e-2": optimizer_settings("adamw", 10),
     LONGEST: optimizer_settings("adamw", 3),
+    "adamw+lr=3e-3+fourier=4+epochs=36": (*optimizer_settings("adamw", 3), ("model.fourier", 4)),
     "fourier=4": (("model.fourier", 4),),
     FASTEST: (("model.fourier", 4),),
     "batch=1": (("data.batch_size", 1),),
@@ -160,7 +161,7 @@ RECIPES: dict[str, Overrides] = {
     "points=486": (("data.subsample", 486),),
 }
 """Part of a cell's name -> settings in place of those of `base`."""
-LONGER = {"points=486": 2, FASTEST: 5 / 6, LONGEST: 3}
+LONGER = {"points=486": 2, FASTEST: 5 / 6, LONGEST: 3, "adamw+lr=3e-3+fourier=4+epochs=36": 3}
 """Part of a cell's name -> multiple of the epochs: half of the points for twice the epochs cost about the same."""
 REPEATED = ("base", "fourier=4", FASTEST, LONGEST)
 """Recipes with three seeds."""
