@@ -173,12 +173,12 @@ class Planner:
 
 
 def fits(need_mb: float, memory_mb: float) -> bool:
-    """Whether a predicted peak fits into the memory, with `MARGIN` to spare."""
+    """Return True if a predicted peak fits into the memory, with `MARGIN` to spare."""
     return MARGIN * need_mb <= memory_mb
 
 
 def surely_fits(workload: Workload, memory_mb: float) -> bool:
-    """Whether a workload fits by a bound that needs no calibration.
+    """Return True if a workload fits by a bound that needs no calibration.
 
     PyTorch's own operators keep less than half as many arrays of C channels per block, and less than 8 tiles of scores.
     """

@@ -81,17 +81,17 @@ class Workload:
 
     @property
     def is_training(self) -> bool:
-        """Whether it is an optimizer step."""
+        """True if the workload is an optimizer step."""
         return self.kind == "training"
 
     @property
     def is_in_run(self) -> bool:
-        """Whether it is part of a training, which also holds the optimizer, the loader and the logs."""
+        """True if the workload is part of a training, which also holds the optimizer, the loader and the logs."""
         return self.kind in ("training", "evaluation")
 
     @property
     def is_streamed(self) -> bool:
-        """Whether points are processed in chunks."""
+        """True if points are processed in chunks."""
         return self.kind in ("stream", "scratch")
 
     @property
@@ -106,12 +106,12 @@ class Workload:
 
     @property
     def uses_kernels(self) -> bool:
-        """Whether the native kernels compute it. PyTorch's own operators keep several times as much."""
+        """True if the native kernels run the workload. PyTorch's own operators keep several times as much memory."""
         return self.device == "cpu" and self.precision == "32" and native.why_not() is None
 
     @property
     def returns_memory(self) -> bool:
-        """Whether freed arrays go back to the system; see `MMAP_BYTES`."""
+        """True if freed arrays go back to the system; see `MMAP_BYTES`."""
         points = min(self.points, self.chunk) if self.is_streamed else self.total_points
         return self.point_bytes * points >= MMAP_BYTES
 

@@ -126,7 +126,7 @@ def test_plan_on_the_command_line(tmp_path, capsys):
     assert "1 x 1,000,000 points on each of 1 rank" in printed.out
     assert "NOT fit" in printed.out
     assert "65,536 points" in printed.out
-    assert "latents" not in printed.out, "no number of them would make a million points fit"
+    assert "latents" not in printed.out, "no number of latents makes a million points fit"
     assert main([*words, "--ranks", "8", "--steps", "1000"]) == 0
     printed = capsys.readouterr().out
     assert "1 x 125,000 points on each of 8 ranks" in printed
